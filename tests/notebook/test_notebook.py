@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from loom.errors import InvalidInput, NotFound
 from loom.notebook import Notebook, Outcome, SessionNote
 from loom.notebook import sessions as notebook_sessions
 from loom.notebook.edits import merged
+from loom.notebook.pages import Page, Pages
 from loom.trust import TRUSTED_VARIABLE
 
 
@@ -236,6 +237,67 @@ def test_a_sync_follows_what_the_memory_forgot_without_a_look_at_other_sessions(
     assert kept.exists()
     assert "hunter2" not in (notebook.sessions.folder / ".written").read_text()
     assert not notebook.sync()
+
+
+@pytest.mark.parametrize("directly", [False, True])
+def test_forgetting_a_turn_takes_the_line_that_was_learned_from_it(notebook: Notebook, directly: bool) -> None:
+    turn = notebook.memory.remember("My password is hunter2.", role="user")
+    other = notebook.memory.remember("I drink tea.", role="user")
+    notebook.learn("Dates are written as 2025-01-05.")
+    notebook.learn("The password is hunter2.", sources=turn.id)
+    notebook.learn("Ana drinks tea.", sources=[other.id])
+    notebook.variants.keep("short", "# K\n\n- The password is hunter2.\n- Be short.\n")
+    path = knowledge_of(notebook)
+    path.write_text(path.read_text() + "- 我喜欢短句。\n")
+    notebook.sync()
+    assert not notebook.sync()
+    if directly:
+        notebook.memory.forget(turn.id)
+        assert notebook.knowledge_page.path in notebook.sync().written
+    else:
+        notebook.forget(turn.id)
+    assert path.read_text() == (
+        "# Agent Knowledge\n\n- Dates are written as 2025-01-05.\n- Ana drinks tea.\n- 我喜欢短句。\n"
+    )
+    for page in notebook.knowledge_pages():
+        assert not any("hunter2" in one.content for one in notebook.pages.history(page))
+    assert not any("hunter2" in one.read_text() for one in notebook.work_dir.rglob("*.md"))
+    assert not notebook.sync()
+    notebook.memory.forget(other.id)  # the origin of the lines that stayed is still known
+    notebook.sync()
+    assert path.read_text() == "# Agent Knowledge\n\n- Dates are written as 2025-01-05.\n- 我喜欢短句。\n"
+
+
+def test_a_process_that_dies_while_it_takes_lines_out_leaves_the_rest_to_the_next_sync(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = notebook.memory.remember("My password is hunter2.", role="user")
+    notebook.learn("The password is hunter2.", sources=turn.id)
+    for name in ("a", "zz"):
+        notebook.variants.keep(name, "# K\n\n- The password is hunter2.\n- Be short.\n")
+    notebook.memory.forget(turn.id)
+    take_out = Pages.forget_lines
+    done: list[Page] = []
+
+    def interrupted(pages: Pages, page: Page, digests: Collection[str]) -> bool:
+        if done:
+            raise KeyboardInterrupt
+        done.append(page)
+        return take_out(pages, page, digests)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pages, "forget_lines", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            notebook.sync()
+    notebook.sync()
+    for page in notebook.knowledge_pages():
+        assert not any("hunter2" in one.content for one in notebook.pages.history(page))
+
+
+def test_a_line_is_learned_from_memories_that_are_there(notebook: Notebook) -> None:
+    with pytest.raises(NotFound, match="no memory 'nothing'"):
+        notebook.learn("Ana drinks tea.", sources=["nothing"])
+    assert "tea" not in notebook.knowledge
 
 
 def test_a_first_sync_follows_what_was_forgotten_before_it(folder: Path) -> None:

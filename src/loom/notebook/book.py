@@ -22,7 +22,7 @@ from loom.context.dialogue import CompactedMessages, compact_messages
 from loom.context.message_shortening import shorter_text
 from loom.context.prompts import build_minimal_prompt
 from loom.context.rendering import neutralised
-from loom.errors import InvalidInput, LoomError
+from loom.errors import InvalidInput, LoomError, NotFound
 from loom.knowledge.summarizer import Summarizer
 from loom.memory.manager import MemoryManager
 from loom.notebook.edits import merged
@@ -170,15 +170,23 @@ class Notebook(Closing):
     def knowledge(self, text: str) -> None:
         self.pages.write(self.knowledge_page, text)
 
-    def learn(self, text: str) -> Record:
+    def learn(self, text: str, *, sources: str | Sequence[str] = ()) -> Record:
         """Add a line to what the agent knows. A line that is there already changes nothing.
 
+        `sources` are the ids of the memories that it was learned from: forgetting one takes the line out of the page
+        and of its history.
         The page keeps the least trust of what is in it: a line of the agent makes no stranger's text its own.
         """
         line = f"- {' '.join(text.split())}"
         if line == "- ":
             raise InvalidInput("there is nothing to learn from an empty text")
+        ids = [sources] if isinstance(sources, str) else [*sources]
         with locked(self.work_dir / ".notes"):
+            if ids:
+                self._following.begin()
+            for id in ids:
+                if self.memory.store.get(id) is None:
+                    raise NotFound(f"there is no memory {id!r} to learn from; sources are ids of memories")
             page = self.knowledge_page
             known = self.pages.text(page) or _NEW_KNOWLEDGE
             if line in known.splitlines():
@@ -186,7 +194,8 @@ class Notebook(Closing):
             gap = "\n" if known.strip() == _NEW_KNOWLEDGE.strip() else ""
             versions = self.pages.history(page)
             trust = lower_trust(Trust.AGENT, versions[-1].trust) if versions else Trust.AGENT
-            return self.pages.write(page, f"{known.rstrip()}\n{gap}{line}\n", trust=trust)
+            learned = {line: ids} if ids else {}
+            return self.pages.write(page, f"{known.rstrip()}\n{gap}{line}\n", trust=trust, learned=learned)
 
     def knowledge_pages(self) -> list[Page]:
         """Return all pages of this agent's knowledge: the one in use, its variants, further files under `knowledge`,
@@ -411,14 +420,30 @@ class Notebook(Closing):
 
     def _follow(self) -> Synced:
         """Take out of the files what the memory forgot since the last time. Sessions that stay are not read."""
+        files: list[str] = []
+        lines: list[str] = []
+        problems: list[str] = []
         with locked(self.work_dir / ".notes"):
             try:
                 numbers, reached = self._following.forgotten()
-                files = self.sessions.follow(numbers) if numbers else []
+                if numbers:
+                    files = self.sessions.follow(numbers)
+                    lines = self._unlearn()
                 self._following.reached(reached)
             except LoomError as error:
-                return Synced(problems=(str(error),))
-        return Synced(forgotten=tuple(files))
+                problems.append(str(error))
+        return Synced(forgotten=tuple(files), written=tuple(lines), problems=tuple(problems))
+
+    def _unlearn(self) -> list[str]:
+        """Take out of the knowledge what was learned from memories that are gone; return the paths of the pages."""
+        pages = self.knowledge_pages()
+        learned = {page.path: self.pages.learned(page) for page in pages}
+        sources = {id for lines in learned.values() for ids in lines.values() for id in ids}
+        gone = {id for id in sources if self.memory.store.get(id) is None}
+        lost = {digest for lines in learned.values() for digest, ids in lines.items() if not gone.isdisjoint(ids)}
+        # The pages that know of the lines come last, so that a process that dies leaves them to the next one.
+        pages.sort(key=lambda page: not lost.isdisjoint(learned[page.path]))
+        return [page.path for page in pages if lost and self.pages.forget_lines(page, lost)]
 
     @property
     def _following(self) -> Following:

@@ -12,9 +12,10 @@ import difflib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from loom.drafts import Attributes
@@ -43,6 +44,8 @@ PAGE = "page"
 """The kind of record that a page is."""
 
 _STATE = "sync.json"
+_LEARNED = "learned"
+_NOTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 _FROM_HIGHEST = (Trust.USER, Trust.AGENT, Trust.TOOL, Trust.WEB, Trust.UNKNOWN)
 # A page that an editor saves this often while it is written is left for the next sync.
 _TRIES = 20
@@ -149,13 +152,18 @@ class Pages:
             path = place_in(self._root, page.path)
             return read_text(path) if exists(path) else ""
 
-    def write(self, page: Page, text: str, *, trust: Trust = Trust.AGENT) -> Record:
-        """Replace the text of a page, as the agent does. Edits of the file that were not read yet stay versions."""
+    def write(
+        self, page: Page, text: str, *, trust: Trust = Trust.AGENT, learned: Mapping[str, Sequence[str]] = _NOTHING
+    ) -> Record:
+        """Replace the text of a page, as the agent does. Edits of the file that were not read yet stay versions.
+
+        `learned` gives lines of the text with the ids of the memories that they were learned from.
+        """
         if not page.writable:
             raise InvalidInput(f"{page.path} belongs to another program; change it there")
         with self._locked():
             self._sync_one(page)
-            self._store(page, text, trust)
+            self._store_all(page, (text, trust, ""), learned={_digest(line): learned[line] for line in learned})
             self._sync_one(page)
             return self._required(page)
 
@@ -222,12 +230,39 @@ class Pages:
         with self._locked():
             self._sync_one(page)
             record = self._required(page)
-            # Without a base the text is read from its file again, should the process die before the end.
-            self._agree({page.path: None})
-            receipt = self._memory.forget(self.id_of(page))
-            self._store(page, record.content, Trust(record.trust))
+            return self._forget_earlier(page, record)
+
+    def learned(self, page: Page) -> dict[str, list[str]]:
+        """Return the digests of the lines of all versions that were learned from memories, with the ids of these."""
+        return {digest: ids for one in self.history(page) for digest, ids in _learned(one).items()}
+
+    def forget_lines(self, page: Page, digests: Collection[str]) -> bool:
+        """Take lines out of a page, by their digests, and forget all versions before; tell whether any had one."""
+        with self._locked():
+            if not any(_digest(line) in digests for one in self.history(page) for line in one.content.splitlines()):
+                return False
             self._sync_one(page)
-            return receipt
+            record = self._record(page)
+            lines = [] if record is None else record.content.splitlines(keepends=True)
+            text = "".join(line for line in lines if _digest(line.rstrip("\r\n")) not in digests)
+            if record is None or not text.strip():
+                self.forget(page)
+                return True
+            if text != record.content:
+                record = self._store(page, text, Trust(record.trust))
+                self._sync_one(page)
+            self._forget_earlier(page, record)
+            return True
+
+    def _forget_earlier(self, page: Page, record: Record) -> ForgetReceipt:
+        stays = {_digest(line) for line in record.content.splitlines()}
+        learned = {digest: ids for digest, ids in self.learned(page).items() if digest in stays}
+        # Without a base the text is read from its file again, should the process die before the end.
+        self._agree({page.path: None})
+        receipt = self._memory.forget(self.id_of(page))
+        self._store_all(page, (record.content, Trust(record.trust), ""), learned=learned)
+        self._sync_one(page)
+        return receipt
 
     def read(self, page: Page, trust: Trust) -> None:
         """Take a file that a program has just written as the next version, at the trust of that program."""
@@ -404,12 +439,17 @@ class Pages:
     def _store(self, page: Page, text: str, trust: Trust) -> Record:
         return self._store_all(page, (text, trust, ""))
 
-    def _store_all(self, page: Page, *versions: tuple[str, Trust, str]) -> Record:
+    def _store_all(
+        self, page: Page, *versions: tuple[str, Trust, str], learned: Mapping[str, Sequence[str]] = _NOTHING
+    ) -> Record:
         """Store the next versions of a page in one transaction, each with its trust and the package it comes from.
 
-        They go to the knowledge tier: a page is too long for the window.
+        They go to the knowledge tier: a page is too long for the window. What earlier versions learned is kept.
         """
         drafts = []
+        before = self._memory.store.get(self.id_of(page))
+        known = {**(_learned(before) if before else {}), **{line: [*ids] for line, ids in learned.items()}}
+        origin = {_LEARNED: known} if known else {}
         for text, trust, package in versions:
             if not text.strip():
                 raise InvalidInput(f"the text of {page.path} is empty; forget the page instead")
@@ -418,7 +458,7 @@ class Pages:
             attributes = Attributes(
                 name=self._memory.node_id,
                 importance=page.importance,
-                metadata={**page.metadata, "path": self._prefix + page.path, **_from_package(package)},
+                metadata={**page.metadata, "path": self._prefix + page.path, **_from_package(package), **origin},
                 trust=trust,
                 kind=PAGE,
                 dimensions=page.dimensions,
@@ -498,6 +538,12 @@ class Pages:
 
 def _agreed(record: Record) -> _Base:
     return _Base(record.version, _digest(record.content), record.seq)
+
+
+def _learned(record: Record) -> dict[str, list[str]]:
+    """Return what a version knows of the origin of its lines: their digests, with the ids of memories."""
+    found = (record.metadata or {}).get(_LEARNED)
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _from_package(name: str) -> dict[str, str]:

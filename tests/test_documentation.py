@@ -98,11 +98,21 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
 @pytest.mark.usefixtures("empty_folder", "models")
 @pytest.mark.parametrize("document", with_code("python"), ids=relative)
 def test_every_python_block_runs(document: Path) -> None:
+    run_blocks(document)
+
+
+def run_blocks(document: Path) -> None:
+    """Run the Python of a document as one program, and close what it left open, as the end of a program does."""
     namespace: dict[str, Any] = {"__name__": "documentation"}
-    for block in blocks(document, "python"):
-        # Empty lines before it, so that an error names the line of the document.
-        code = "\n" * (block.line - 1) + block.code
-        exec(compile(code, str(document), "exec"), namespace)
+    try:
+        for block in blocks(document, "python"):
+            # Empty lines before it, so that an error names the line of the document.
+            code = "\n" * (block.line - 1) + block.code
+            exec(compile(code, str(document), "exec"), namespace)
+    finally:
+        for value in namespace.values():
+            if type(value).__module__.partition(".")[0] in ("openai", "anthropic"):
+                value.close()
 
 
 @pytest.mark.parametrize("document", with_code("toml"), ids=relative)
@@ -268,10 +278,9 @@ def without_words(block: Block) -> str:
     return str([[word for word in words if word.isascii() and " " not in word][:2] for words in lines if words])
 
 
-def test_the_agents_of_the_readme_look_the_order_up(empty_folder: Path, models: ScriptedModel) -> None:
-    namespace: dict[str, Any] = {"__name__": "documentation"}
-    for block in blocks(READMES[0], "python"):
-        exec(block.code, namespace)
+@pytest.mark.usefixtures("empty_folder")
+def test_the_agents_of_the_readme_look_the_order_up(models: ScriptedModel) -> None:
+    run_blocks(READMES[0])
     asked = [request.path.rpartition("/")[2] for request in models.requests]
     assert asked == ["completions", "completions", "completions", "messages", "messages"]
     with loom.open("support.loom") as memory:

@@ -85,7 +85,7 @@ def test_what_is_typed_is_the_users_and_what_is_piped_is_not(run: Run) -> None:
         (["remember", "-", "-"], b"x", "once"),
         (["remember", "-"], b"x" * (16 * 1024 * 1024 + 1), "--lines"),
         (["recall", "x", "--json", "--jsonl"], b"", "choose one"),
-        (["recall", "x", "--since", "soon"], b"", "no time"),
+        (["recall", "x", "--since", "soon"], b"", "not a time"),
         (["list", "--limit", "0"], b"", "at least 1"),
         (["remember", "x", "--importance", "7"], b"", "at most 1"),
     ],

@@ -249,9 +249,9 @@ class Pages:
                 self.forget(page)
                 return True
             if text != record.content:
-                record = self._store(page, text, Trust(record.trust))
+                self._store(page, text, Trust(record.trust))
                 self._sync_one(page)
-            self._forget_earlier(page, record)
+            self._forget_earlier(page, self._required(page))
             return True
 
     def _forget_earlier(self, page: Page, record: Record) -> ForgetReceipt:

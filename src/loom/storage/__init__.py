@@ -1,7 +1,7 @@
-"""The truth: records, their places in the tiers, entries, jobs and blobs, behind one contract.
+"""Storage: records, their tiers, entries, jobs and blobs, behind one contract.
 
-`contract` says what a backend does and `conformance` tests it; `sqlite` is the backend. `open_store` is the one place
-that chooses a backend. Snapshots are in `loom.snapshots`, and what a question is worth is in `loom.recall`.
+`contract` defines a backend, and `conformance` tests one. `sqlite` and `postgres` are the backends, and only
+`open_store` chooses between them. Snapshots are in `loom.snapshots`, and relevance to a question in `loom.recall`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_store"]
 
-# Two letters at least: `C:/` is a drive.
+# At least two letters: `C:/` is a drive.
 _SERVER = re.compile(r"postgres(?:ql)?://")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|(?:file|sqlite):")
 
@@ -30,9 +30,9 @@ def open_store(
     """Open the store at a path or a URL, or a new one in memory (None).
 
     A `file:` or `sqlite:` URL names a file: `sqlite:///var/lib/agent.loom`, or `sqlite:agent.loom` in the working
-    folder. `postgresql://host/database` names a database on a server. `tail` are the records and bytes that are
-    searched without an index, at most. The other options are those of the backend, such as `namespace`, `read_only`
-    and `all_namespaces`. Another kind of URL raises `UnsupportedStore`.
+    folder. `postgresql://host/database` names a database on a server. `tail` is the most records and bytes that are
+    searched without an index. The backend defines the other options, such as `namespace`, `read_only` and
+    `all_namespaces`. Another kind of URL raises `UnsupportedStore`.
     """
     from loom.storage.sqlite.projections import TailLimit
     from loom.storage.sqlite.store import SqliteStore

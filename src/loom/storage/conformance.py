@@ -4,8 +4,8 @@
         def make_store(self, folder, namespace="default"):
             return MyStore(folder / "store", namespace=namespace)
 
-Methods named `test_...` take a `folder` (an empty directory) and assert what `loom.storage.contract` promises; any
-runner that finds such methods can run them, and this module imports none. Nothing here knows a backend.
+Methods named `test_...` take a `folder` (an empty directory) and test the guarantees of `loom.storage.contract`. Any
+runner that finds such methods can run them; this module imports no runner and no backend.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _draft(record_id: str, content: str, **more: Any) -> Draft:
 
 
 def _in_another_thread(work: Callable[[], object]) -> None:
-    """Do it in a thread of its own, and raise here what it raises there."""
+    """Run a function in another thread, and raise its exception here."""
     with ThreadPoolExecutor(1) as threads:
         threads.submit(work).result()
 
@@ -78,14 +78,14 @@ class StoreConformance:
     """The length of the vectors that the suite writes."""
 
     def make_store(self, folder: Path, namespace: str = "default") -> Store:
-        """A store in a folder, empty the first time; again with the same folder, the same store.
+        """Open the store in a folder, which is empty the first time. A second call opens the same store.
 
-        A backend that lives in memory may give a new store at each call and sets `durable` to False.
+        A backend in memory may return a new store at each call. It must set `durable` to False.
         """
         raise NotImplementedError
 
     durable = True
-    """Whether `make_store` on the same folder finds what was written, and namespaces share a database."""
+    """Whether `make_store` on the same folder finds earlier writes, and namespaces share a database."""
 
     @contextmanager
     def store(self, folder: Path, namespace: str = "default") -> Iterator[Store]:
@@ -587,7 +587,7 @@ class StoreConformance:
             assert {match.seq for match in matches[:2]} == {seq, self.need(store, "v001").seq}
 
     def _dialogue(self, store: Store) -> list[int]:
-        """Turns of two sessions that alternate, and two of none; the numbers of all."""
+        """Write alternating turns of two sessions, and two without a session. Returns all sequence numbers."""
         sessions = ["s", "t", "s", "t", None, "s", "t", "s", None]
         turns = [
             _draft(
@@ -649,7 +649,7 @@ class StoreConformance:
                 assert beside(2, 1, before=False) == [5]
                 assert beside(2, 9, before=False, ids=["turn7"]) == [7]
                 assert beside(7, 9, before=False) == []
-                assert beside(4, 2, before=True) == [3, 2]  # of no session: in the order of the log
+                assert beside(4, 2, before=True) == [3, 2]  # without a session: in log order
                 assert beside(4, 9, before=False) == [5, 6, 7, 8]
 
             store.search(ask)
@@ -711,7 +711,7 @@ class StoreConformance:
 
             store.search(ask)
             with store.transaction() as transaction:
-                transaction.supersede(third, third, NOON)  # withdrawn: nothing holds
+                transaction.supersede(third, third, NOON)  # withdrawn: none is valid
             assert store.search(lambda view: view.replacements(turns[:1], None, None)) == []
 
     def test_a_search_gives_what_it_is_answered_and_raises_what_it_raises(self, folder: Path) -> None:
@@ -958,13 +958,13 @@ class StoreConformance:
     # -- many at once ------------------------------------------------------------------------------
 
     def handles(self, folder: Path, stack: ExitStack, count: int) -> list[Store]:
-        """Several handles on one store, or the same one where a second would be another store."""
+        """Several handles on one store, or one handle several times if a second would open another store."""
         opened = [stack.enter_context(self.store(folder)) for _ in range(count if self.durable else 1)]
         return (opened * count)[:count]
 
     @staticmethod
     def together(*works: Callable[[], None]) -> None:
-        """Do all at once, each in a thread of its own, and raise here what one of them raises."""
+        """Run all functions at once, each in its own thread, and raise their exceptions here."""
         start = Barrier(len(works))
 
         def begin(work: Callable[[], None]) -> None:
@@ -1119,7 +1119,7 @@ class StoreConformance:
                         count = 0 if known is None else known.content
                         transaction.put_entry("count", count + (left[number] > 0), writer=f"w{number}")
                     left[number] -= left[number] > 0
-                    never.wait(0.001)  # another handle gets the chance to begin
+                    never.wait(0.001)  # lets another handle begin
                 finally:
                     alone.release()
                 return left[number] > 0

@@ -1,8 +1,8 @@
-"""What the statements and algorithms that backends share need of a database: a connection, and an engine.
+"""The interface between a database and the statements that backends share: a connection, and an engine.
 
-The statements are written once, for SQLite. A connection to another server spells them in that server's SQL
-(`loom.storage.postgres.dialect`). An engine is one open database in one process: its transactions, and where the
-files of its indexes are.
+The statements are written once, for SQLite. A connection to a server translates them into that server's SQL
+(`loom.storage.postgres.dialect`). An engine is one open database in one process, with its transactions and the folder
+of its index files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Connection", "Cursor", "Engine"]
 
 
 class Cursor(Protocol):
-    """The outcome of a statement."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int: ...
@@ -62,60 +62,60 @@ class Engine(Protocol):
 
     @property
     def index_folder(self) -> Path | None:
-        """The folder of the index files; None where there are none."""
+        """The folder of the index files; None for a store without index files."""
 
     def read(self, *, once: bool = False) -> AbstractContextManager[Connection]:
-        """A connection on one unchanging snapshot of the database: inside `reading`, on that of the scope.
+        """A connection on one snapshot of the database. Inside `reading` it is the snapshot of that block.
 
-        `once` says that the block executes one statement, which is on one snapshot without a transaction.
+        `once` says that the block executes one statement, which has one snapshot without a transaction.
         """
 
     def reading(self) -> AbstractContextManager[None]:
-        """A block in which every read of this thread sees one snapshot. A commit of the same thread renews it."""
+        """Let every read of this thread see one snapshot inside the block. A commit of this thread renews it."""
 
     def renew_reading(self) -> None:
-        """Go on with a newer snapshot in this thread's `reading` block, if it is in one."""
+        """Take a newer snapshot for this thread's `reading` block, if it is in one."""
 
     def write(self, wait_s: float | None = None) -> AbstractContextManager[Connection]:
-        """A connection in a write transaction, which is committed at the end of the block or rolled back."""
+        """A connection in a write transaction. It commits at the end of the block, or rolls back after an error."""
 
     def try_write(self, wait_s: float = 0.0) -> AbstractContextManager[Connection | None]:
-        """Like `write`; yields None where another writer is at work for longer than `wait_s`."""
+        """Like `write`, but yields None if another writer needs longer than `wait_s`."""
 
     def now_for_leases(self, connection: Connection) -> int:
-        """The time by the clock that leases run out by, in microseconds."""
+        """The time by the clock for leases, in microseconds."""
 
     def stop_waiting(self, thread: threading.Thread) -> None:
-        """Let a thread that waits to write give up soon, with `Closed`."""
+        """Make a thread that waits to write raise `Closed` soon."""
 
     def release(self, wait_s: float = 5.0) -> bool:
-        """Give up a handle; True where it was the last one and everything is closed."""
+        """Drop a handle. Returns True if it was the last and everything is closed."""
 
     def fold_wal(self) -> None:
-        """Fold the write-ahead log into the file as far as readers allow."""
+        """Fold the write-ahead log into the file as far as readers permit."""
 
     def clean_up_by(self, deadline: float) -> bool:
-        """Clean away the copies that the database's own log holds of forgotten rows; False if a reader needs them."""
+        """Erase the copies of forgotten rows in the database's own log. Returns False if a reader needs them."""
 
     def without_limit(self) -> AbstractContextManager[None]:
-        """A block in which the database may grow past its limit."""
+        """Let the database exceed its size limit inside the block."""
 
     def integrity(self, connection: Connection) -> list[str]:
-        """What the database itself finds damaged."""
+        """The damage that the database's own check finds."""
 
-    # The index files are written into `index_folder`. Where other hosts need them too, the database has a copy.
+    # Index files are written into `index_folder`. If other hosts need them too, the database has a copy.
 
     def publish_file(self, name: str) -> None:
-        """Give other hosts an index file that was written here, before the transaction that names it."""
+        """Share a new index file with other hosts, before the transaction that names it."""
 
     def provide_file(self, connection: Connection, name: str, *, afresh: bool = False) -> bool:
-        """Make an index file that the database names be in the folder; False where it has no copy to fetch.
+        """Fetch an index file into the folder if it is missing. Returns False if the database has no copy.
 
-        With `afresh` what is there is damaged, and is replaced.
+        `afresh` replaces an existing file, which is damaged.
         """
 
     def drop_files(self, connection: Connection, names: Iterable[str]) -> None:
         """Drop the database's copies of index files, in the transaction that stops naming them."""
 
     def keep_files(self, names: Iterable[str], fence: Callable[[Connection], None]) -> None:
-        """Drop the database's copies of all index files of this namespace but these, under the lease."""
+        """Drop the database's copies of all other index files of this namespace, under the lease."""

@@ -1,8 +1,8 @@
-"""One namespace of an open database as a `Store`, whatever the database is.
+"""One namespace of an open database as a `Store`, for every backend.
 
-What it reads is in `records`, `residency` and `entries`, by role; each call sees one state of the database. Writes
-are one transaction each and acknowledged when they are committed (`transactions`). A search reads the
-projections and the database on one snapshot (`searcher`). The verbs of an operator are in `administration`.
+Reads are in `records`, `residency` and `entries`, by role. Each call sees one snapshot of the database. Each write is
+one transaction (`transactions`), acknowledged after its commit. A search reads the projections and the database on
+one snapshot (`searcher`). The verbs of an operator are in `administration`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ LIMITS = WorkLimits()
 
 log = logging.getLogger("loom.store")
 
-# How long close() waits for another writer to note the last uses of records.
+# The longest wait of close() for another writer, to write the last uses of records.
 _LAST_USES_S = 0.2
 
 
 class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
-    """A store on an engine that is open. A backend opens the engine, and adds what only it can do."""
+    """A store on an open engine. A backend opens the engine, and adds its own features."""
 
     _begin: type[SqliteTransaction] = SqliteTransaction
 
@@ -94,19 +94,19 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
             raise
 
     def _find_namespace(self) -> int:
-        """The number of the namespace, which is created where it is missing; 0 where it may not be."""
+        """The number of the namespace, created if it is missing; 0 for a missing one in a read-only store."""
         number = self._number_of(self._name)
         if number is None and not self.read_only:
             self._create_namespace()
             number = self._number_of(self._name)
-        return number or 0  # nothing has the number 0: every read of it is empty
+        return number or 0  # no namespace has the number 0, so every read is empty
 
     def _create_namespace(self) -> None:
         """Create the namespace, unless it exists."""
         raise NotImplementedError
 
     def _note_lost(self) -> None:
-        """Tell once of commits that are gone, where the backend can find out."""
+        """Report lost commits once, if the backend can detect them."""
 
     def _number_of(self, namespace: str) -> int | None:
         with self.connected() as connection:
@@ -115,7 +115,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         return number
 
     def _agree_on_analyzer(self) -> None:
-        """Start the text index over where an older analyser made it."""
+        """Start the text index over if an older analyser made it."""
         stored = self.settings().get("analyzer")
         if stored is not None and stored > ANALYSIS_VERSION:
             raise SettingsConflict(
@@ -187,13 +187,13 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
 
     def touch(self, records: Iterable[int], node: str) -> None:
         if self._maintenance.accesses.add(records, node, to_micros(self._engine.clock())) and not self.read_only:
-            self._maintenance.worker.wake()  # not here: a reader never waits for the write lock
+            self._maintenance.worker.wake()  # the worker writes them, because a reader never waits for the write lock
 
     def count_lookup(self, node: str, tier: str, hit: bool) -> None:
         self._maintenance.accesses.add_lookup(node, tier, hit)
 
     def flush_accesses(self) -> None:
-        """Write the buffered uses and lookups; where another writer holds the file, they are written later."""
+        """Write the buffered uses and lookups. If another writer holds the file, they are written later."""
         self.check_open()
         self._maintenance.write_accesses()
 
@@ -204,7 +204,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         return self._searcher.search(ask)
 
     def rebuild(self, kind: str) -> None:
-        """Make a projection (`text` or `vectors`) again from the records."""
+        """Rebuild a projection (`text` or `vectors`) from the records."""
         self.check_open()
         self._searcher.rebuild(kind)
 
@@ -300,15 +300,15 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
             raise Closed("the memory is closed; open it again to use it")
 
     def close(self) -> None:
-        """Give up the store; waits a bounded time for the background work. Safe to call twice.
+        """Close the store; waits a bounded time for the background work. Safe to call twice.
 
-        It always closes. Uses that cannot be written then, because another writer holds the file, are dropped.
+        The store always closes. Unwritten uses are dropped if another writer holds the file.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            self.remove_chores(*self._chore_owners)  # of memories that outlive their store
+            self.remove_chores(*self._chore_owners)  # the chores of memories that outlive their store
             self._maintenance.write_accesses(min(_LAST_USES_S, self._close_timeout_s))
         except LoomError as error:
             log.info("the last uses were not noted: %s", error)

@@ -1,8 +1,8 @@
-"""Hashes and checksums: what stands for an id in an index, and what guards a row against damage.
+"""Hashes and checksums: a hash represents an id in an index, and a checksum reveals damage of a row.
 
-A hash narrows a search and decides nothing: every query that selects rows by a hash compares the namespace and the
-text too. Where rows of other tables refer to an id (pins, edges), they hold the sequence number of its first version,
-which is unique in the file. The functions of format 4 serve the upgrade and snapshots taken before it.
+A hash only narrows a search: every query that selects rows by a hash compares the namespace and the text too. Rows of
+other tables (pins, edges) refer to an id by the sequence number of its first version, which is unique in the file.
+The functions of format 4 serve the upgrade and snapshots taken before it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 DAMAGED = 1 << 34
-"""The checksum of a row that was found damaged while it was rewritten. No row matches it."""
+"""The checksum for a row that is found damaged during a rewrite. No row matches it."""
 
 SPAN = 1 << 40
-"""A server gives each namespace a stretch of this many sequence numbers. A file has one stretch for all of them."""
+"""The sequence numbers that a server reserves for each namespace. In a file, all namespaces share one sequence."""
 
-# A row must not grow when its count comes in: SQLite would move rows between full pages and leave copies of their
-# words behind, which forgetting could not reach (see `loom.storage.sqlite.schema`). So until then `tokens` is as wide
-# as the largest count would be, and the checksum takes six bytes, which is the most that any takes, and not four.
+# A row must not grow when its count is stored: SQLite would move rows between full pages and leave copies of their
+# words behind, out of the reach of forgetting (see `loom.storage.sqlite.schema`). So in an uncounted row `tokens` is
+# as wide as the largest count, and the checksum takes six bytes instead of four, the most that any checksum takes.
 _WIDEST = 1 << 32
 
 
@@ -44,16 +44,16 @@ _WIDEST = 1 << 32
 
 
 def hash_bits(text: str) -> int:
-    """64 bits of a text, as a signed number. Tests replace this function by a weak one."""
+    """A hash of a text in 64 bits, as a signed number. Tests replace this function by a weak one."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def id_hash(namespace: int, name: str) -> int:
-    """What stands for an id, or a session, in the indexes: 64 bits that say nothing about its words.
+    """The hash of an id or a session in the indexes: 64 bits that reveal nothing about its words.
 
-    Ids of our own making begin with their time. Their upper 16 bits are a window of 17 minutes, so that ids that are
-    written together lie together: with hashes alone every commit touches another page, and a write among 100,000
-    costs a fifth more than among 10,000. The other 48 bits are hashed.
+    Generated ids begin with their time. The upper 16 bits of their hash are a window of 17 minutes, and the other 48
+    bits are hashed. So ids that are written together are adjacent in an index. With plain hashes every commit changes
+    another page, and a write among 100,000 records costs a fifth more than among 10,000.
     """
     try:
         bits = hash_bits(f"{namespace}\0{name}")
@@ -62,37 +62,37 @@ def id_hash(namespace: int, name: str) -> int:
     if len(name) == 26 and name.startswith("01"):
         try:
             window = int(name[2:6].translate(_BASE_32), 32)
-        except ValueError:  # 26 characters of something else
+        except ValueError:  # other text of 26 characters
             return bits
         return ((window & 0xFFFF) - 0x8000) << 48 | bits & 0xFFFF_FFFF_FFFF
     return bits
 
 
-# Crockford's digits, which our ids are written in, as Python's.
+# From Crockford's digits, in which generated ids are written, to Python's.
 _BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUV")
 
 
 session_hash = functools.lru_cache(maxsize=256)(id_hash)
-"""The same for sessions, of which one writes many records in a row."""
+"""`id_hash` with a cache, for sessions: one session writes many records in a row."""
 
 
 def session_key(store_id: str, session_id: str) -> str:
-    """A name for a session that differs from store to store, for values that are kept about it."""
+    """The key of values about a session. It differs between stores."""
     return hashlib.blake2b(session_id.encode(), key=store_id.encode()[:64], digest_size=16).hexdigest()
 
 
 # -- checksums ---------------------------------------------------------------------------------------
 
-# CRC-32 guards against damage of the file, not against a forger. The text comes last and by itself: where it was
-# counted, Python has kept its UTF-8 form.
+# CRC-32 detects damage of the file, but not a forgery. The text comes last and alone: after counting, Python has its
+# UTF-8 form cached.
 _VALUES = "%s\0" * 21
 _ENTRY_VALUES = "%s\0" * 7
 
 
 def guard(row: tuple[Any, ...]) -> int:
-    """The checksum of a row of `records`, from its sequence number to its text, also while it waits for its count.
+    """The checksum of a row of `records`, from its sequence number to its text. The row may be uncounted.
 
-    It covers every value except the sequence number and the commit time, which a database may give out itself.
+    It covers every value except the sequence number and the commit time, which a database may assign itself.
     """
     values = zlib.crc32((_VALUES % (row[1:20] + row[21:23])).encode())
     return zlib.crc32(str(row[23]).encode(), values) | (_WIDEST if _waits(row) else 0)
@@ -105,7 +105,7 @@ def entry_guard(row: tuple[Any, ...]) -> int:
 
 
 def _waits(row: tuple[Any, ...]) -> bool:
-    """Whether a row is not counted yet. A damaged one may have anything there."""
+    """Whether a row is uncounted. A damaged row may have any value there."""
     tokens = row[17]
     return isinstance(tokens, int) and tokens < 0
 
@@ -114,7 +114,7 @@ def _waits(row: tuple[Any, ...]) -> bool:
 
 
 def id_hash_4(namespace: int, name: str) -> int:
-    """What stood for an id or a session until format 4."""
+    """The hash of an id or a session until format 4."""
     digest = hashlib.blake2b(f"{namespace}\0{name}".encode(), digest_size=6).digest()
     try:
         window = int(name[2:6].translate(_BASE_32), 32) if len(name) == 26 and name.startswith("01") else digest[0]
@@ -124,12 +124,12 @@ def id_hash_4(namespace: int, name: str) -> int:
 
 
 def guard_4(row: tuple[Any, ...]) -> int:
-    """The checksum that a row of `records` had until format 4, with the hashes of that format in it."""
+    """The checksum of a row of `records` until format 4, with the hashes of that format."""
     return _checksum_4(row) | (_WIDEST if _waits(row) else 0)
 
 
 def entry_guard_4(row: tuple[Any, ...]) -> int:
-    """The checksum that a row of `entries` had until format 4."""
+    """The checksum of a row of `entries` until format 4."""
     return _checksum_4(row)
 
 

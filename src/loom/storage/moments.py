@@ -1,4 +1,4 @@
-"""Moments as stores keep them: whole microseconds since 1970."""
+"""Times as stores keep them: whole microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def to_micros(moment: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    """The moment this many microseconds after the beginning of 1970, aware and in UTC."""
+    """The time this many microseconds after the beginning of 1970, as an aware datetime in UTC."""
     return _EPOCH + timedelta(0, 0, micros)

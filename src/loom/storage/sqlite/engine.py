@@ -51,7 +51,7 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 CHECK_EVERY_S = 0.01
-"""The longest time between two checks that the path still leads to the file that was opened."""
+"""A read or a write first verifies that the path leads to the opened file, unless a check is newer than this."""
 
 # A wait for another writer is split into pieces of this length.
 _WAIT_PIECE_S = 0.25

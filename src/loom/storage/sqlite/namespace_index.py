@@ -45,7 +45,7 @@ __all__ = ["NEWEST", "NEWEST_DERIVED", "NamespaceIndex"]
 NEWEST_DERIVED = 4_096
 """The number of derived records is estimated from this many of the newest derived records."""
 
-# The most records remembered as having no neighbour in another session with the same hash.
+# The most records in the cache of records whose neighbouring sessions share no hash.
 _MOST_APART = 16_384
 
 NEWEST = (

@@ -1,9 +1,9 @@
-"""The two indexes as projections of the records: what the database says about their files, and how these are built.
+"""The two indexes as projections of the records: building their files, and naming these in the database.
 
-Immutable segment files cover the sequence up to a watermark; the records above it are the tail. Which files count is
-written in the database, in the transaction that moves the watermark, so a projection cannot disagree with the records
-beside it: a backup beside a newer index folder names its own files, and finds them whole or rebuilds. Files hold
-hashes and vectors, no text. What a process holds of the indexes in memory is in `namespace_index`.
+Immutable segment files cover the log up to a watermark; the records above it are the tail. The transaction that moves
+the watermark also names the current files, so a projection always agrees with the records of its database. A backup
+beside a newer index folder names its own files, and finds them intact or rebuilds them. Files hold hashes and
+vectors, no text. `namespace_index` has the indexes that a process holds in memory.
 """
 
 from __future__ import annotations
@@ -70,37 +70,37 @@ TEXT = "text"
 VECTORS = "vectors"
 
 TEXT_BASIS = f"words-{ANALYSIS_VERSION}"
-"""What text segments were made with; segments with another basis are made again."""
+"""The version of text analysis in new text segments. Segments with another basis are rebuilt."""
 
 SCRUB = "scrub"
-"""The kind of job that says that segments still hold records which were forgotten."""
+"""The kind of job for segments that still hold forgotten records."""
 
 LIVING = "FROM records r WHERE r.namespace = ? AND r.seq > ? AND r.version > 0 ORDER BY r.seq"
-"""SQL for the records of a namespace above a number, in the order of writing."""
+"""SQL for the records of a namespace above a sequence number, in the order of writing."""
 
 _INDEXED = (
     f"SELECT r.seq, {INDEX_COLUMNS}, r.session_hash, r.importance, r.tokens, CAST(r.counter AS BLOB) {LIVING} LIMIT ?"
 )
 
-# A segment does not grow past this, or past an eighth of all: forgetting one record rewrites one segment, in a second
-# or two, and the first answer of a process looks into each of them, of which there are then about sixteen at most.
+# The largest segment is this, or an eighth of all records. Forgetting a record rewrites one segment, in a second or
+# two. The first answer of a process reads every segment; with this limit there are at most about sixteen.
 _LARGEST_SEGMENT = 131_072
 _LARGEST_SHARE = 8
-# Nor past this in any case: a merge holds the new segment in memory.
+# The limit for every segment: a merge holds the new segment in memory.
 _LARGEST_EVER = 1_048_576
-# Nor past a quarter of that while records come in: merging 100,000 takes a second or two, which their writer would
-# pay for.
+# During writes the limit is divided by this: merging 100,000 records takes a second or two, at the expense of the
+# writer.
 _WHILE_WRITING = 4
-# At rest a tail of this part of its limit is indexed: the first answer of every process has to read and analyse what
-# is left, at about 0.35 ms a record. A smaller part would make a segment of every few records.
+# While idle a tail is indexed from its limit divided by this. The first answer of every process must read and analyse
+# the rest, at about 0.35 ms a record. A smaller limit would make segments of very few records.
 _REST_SHARE = 8
-# A segment that is merged or rewritten is read into memory up to this size, above which it is mapped and verified.
+# A merge or rewrite reads a segment up to this size into memory. A larger one is mapped and verified.
 _REWRITTEN_IN_MEMORY = 1 << 28
-# What is indexed at once, however long the tail has become: a large import makes large segments from the start.
+# The most records indexed at once. A large import makes large segments from the start.
 _LARGEST_CHUNK = 16_384
 
 Provide = Callable[[str, bool], bool]
-"""Makes a published file be in the folder, with True in the place of a damaged one. False: there is no copy."""
+"""Restores a published file to the folder; True replaces a damaged one. Returns False if there is no copy."""
 
 Built = tuple[Mapping[str, Any], Mapping[str, npt.NDArray[Any]]]
 
@@ -116,7 +116,7 @@ class StaleProjection(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TailLimit:
-    """The longest tail: every process reads it to start and holds it in memory."""
+    """The longest tail. Every process reads the tail when it starts, and holds it in memory."""
 
     records: int = 2000
     size_bytes: int = 4 * 1024 * 1024
@@ -129,7 +129,7 @@ class TailLimit:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionState:
-    """One row of `projections`: what the segments of a kind cover."""
+    """One row of `projections`: the part of the log that the segments of a kind cover."""
 
     generation: int = 0
     basis: str = ""
@@ -156,12 +156,12 @@ def vector_basis(space: int) -> str:
 
 
 def last_number(connection: Connection) -> int:
-    """The last sequence number that was given out."""
+    """The last sequence number in use."""
     return int(connection.execute(LAST_NUMBER).fetchone()[0])
 
 
 def count_up(connection: Connection) -> None:
-    """Take a sequence number for a change that is not a record, so that other processes notice it."""
+    """Use a sequence number for a change that is not a record, so that other processes notice the change."""
     connection.execute(COUNT_UP)
 
 
@@ -171,7 +171,7 @@ COUNT_UP = f"UPDATE store SET seq = 1 + {_LAST_NUMBER}"
 
 
 def read_state(connection: Connection, namespace: int, kind: str) -> ProjectionState:
-    """What the segments of a kind cover, as the database says."""
+    """The state of the segments of a kind in the database."""
     row = connection.execute(
         "SELECT generation, basis, watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
     ).fetchone()
@@ -179,7 +179,7 @@ def read_state(connection: Connection, namespace: int, kind: str) -> ProjectionS
 
 
 def advance(connection: Connection, namespace: int, kind: str, watermark: int) -> None:
-    """Note how far a piece of work that follows the log has come, inside the caller's transaction."""
+    """Record the progress of work that follows the log, inside the caller's transaction."""
     connection.execute(
         "INSERT INTO projections (namespace, kind, generation, basis, watermark) VALUES (?1, ?2, 0, '', ?3) "
         "ON CONFLICT (namespace, kind) DO UPDATE SET watermark = ?3",
@@ -225,7 +225,7 @@ def active_space(connection: Connection, namespace: int) -> Space | None:
 def vectors_above(
     connection: Connection, namespace: int, space: int, seq: int, limit: int = 2**62
 ) -> list[tuple[int, int, bytes]]:
-    """Sequence number, record and bytes of the next vectors of a space, in the order of writing."""
+    """The sequence number, record and bytes of the next vectors of a space, in the order of writing."""
     return connection.execute(
         "SELECT seq, record, data FROM vectors WHERE namespace = ? AND space = ? AND seq > ? "
         "AND record IS NOT NULL ORDER BY seq LIMIT ?",
@@ -240,9 +240,9 @@ def unpack_vectors(rows: list[tuple[int, int, bytes]]) -> tuple[npt.NDArray[np.i
 
 
 class Projector:
-    """Builds segments and publishes them. One at a time over all processes: the caller holds the lease.
+    """Builds and publishes segments. The caller holds the lease, so only one projector works at a time.
 
-    `fence` is called inside the publishing transaction and raises where the lease has been lost.
+    `fence` is called inside the publishing transaction and raises if the lease is lost.
     """
 
     def __init__(self, engine: Engine, namespace: int, fence: Callable[[Connection], None], limit: TailLimit) -> None:
@@ -255,21 +255,21 @@ class Projector:
             raise UnsupportedStore("a store in memory has no index files")
         self._folder = folder
         self.bad: dict[int, str] = {}
-        """The records of the last `extend` whose words could not be analysed, with the name of the error."""
+        """The records of the last `extend` whose text could not be analysed, with the names of the errors."""
         self.covered = (0, 0)
-        """The first and the last number of the last `extend`."""
+        """The first and the last sequence number of the last `extend`."""
         self.kept: dict[str, str] = {}
         """The files that the last `sweep` could not delete, with the reason."""
 
     def due(self, kind: str, at_rest: bool = False) -> bool:
-        """Whether the tail is longer than a process should hold in memory; at rest, than it should find there."""
+        """Whether the tail exceeds its limit, or the lower limit at rest."""
         with self._engine.read() as connection:
             count, size = self._backlog(connection, kind)
         limit = self._limit.at_rest if at_rest else self._limit
         return count >= limit.records or size >= limit.size_bytes
 
     def _backlog(self, connection: Connection, kind: str) -> tuple[int, int]:
-        """How many records, or vectors, stand above the watermark, and their bytes."""
+        """The number of records or vectors above the watermark, and their bytes."""
         watermark = read_state(connection, self._namespace, kind).watermark
         if kind == TEXT:
             query = (
@@ -289,7 +289,7 @@ class Projector:
         return int(count), int(size)
 
     def extend(self, kind: str) -> int:
-        """Index the next chunk of the tail and publish it; how many it held."""
+        """Index the next chunk of the tail and publish it. Returns the number of records in it."""
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
@@ -321,7 +321,7 @@ class Projector:
         return vector_basis(space.number), rows
 
     def _doc_values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What `packed` takes of a row of `_INDEXED`; counts the tokens of a record that has no count yet."""
+        """The arguments of `packed` from a row of `_INDEXED`. Counts the tokens of an uncounted record."""
         seq, name, role, created_at, _, content, _, session, importance, tokens, counter = row
         if isinstance(tokens, int) and tokens < 0 and isinstance(content, str):
             tokens = self._engine.counts.of(seq, counter, content)
@@ -329,7 +329,7 @@ class Projector:
 
     @step("projection.merge")
     def merge(self, kind: str, at_rest: bool = False) -> bool:
-        """Merge the newest segments if that pays, at rest into larger ones; whether it did."""
+        """Merge the newest segments if that pays, at rest into larger ones. Returns True after a merge."""
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
@@ -353,7 +353,7 @@ class Projector:
 
     @step("projection.remove")
     def remove(self, kind: str, records: Collection[int]) -> int:
-        """Rewrite every segment that holds one of the records; how many were rewritten."""
+        """Rewrite every segment that holds one of the records. Returns the number of rewritten segments."""
         with self._engine.read() as connection:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
@@ -378,14 +378,14 @@ class Projector:
         return len(replaced)
 
     def _holds(self, kind: str, entry: _Entry, records: npt.NDArray[np.int64]) -> bool:
-        """Whether a segment has one of these records, by keys that match their checksum."""
+        """Whether a segment has one of these records, after verification of its keys."""
         segment = open_published(kind, self._folder, entry, self._engine.store_id, provide=self._provide)
         if segment.damaged_arrays(["keys"]):
             raise DamagedSegment(f"the keys of {entry.file} do not match their checksum")
         return bool(np.isin(segment.arrays["keys"], records).any())
 
     def _read_whole(self, kind: str, entry: _Entry) -> Segment:
-        """A segment to be written on under new checksums: verified, and in memory unless it is very large."""
+        """A segment to be rewritten under new checksums: verified, and in memory unless it is very large."""
         segment = open_published(
             kind,
             self._folder,
@@ -404,7 +404,7 @@ class Projector:
 
     @contextmanager
     def _rewriting(self, kind: str, state: ProjectionState) -> Iterator[None]:
-        """Give up the projection where a segment is missing or damaged: it is rebuilt from the records."""
+        """Start the projection over if a segment is missing or damaged, to rebuild it from the records."""
         try:
             yield
         except DamagedSegment as error:
@@ -412,9 +412,9 @@ class Projector:
             raise StaleProjection(kind, state.generation) from error
 
     def sweep(self) -> int:
-        """Remove the files of this namespace that nothing refers to: what a killed process left behind.
+        """Remove unused files of this namespace, which a killed process left behind.
 
-        Under the lease no other process makes files for this namespace, and a holder that lost it cannot publish.
+        Under the lease no other process writes files for this namespace, and a former holder cannot publish.
         """
         with self._engine.read() as connection:
             rows = connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
@@ -425,7 +425,7 @@ class Projector:
         return len(orphans) - len(self.kept)
 
     def reset(self, kind: str, generation: int | None) -> bool:
-        """Start over a projection whose files are damaged; False where its generation has changed since."""
+        """Start over a projection with damaged files. Returns False if its generation has changed since."""
         with self._engine.write() as connection:
             state = read_state(connection, self._namespace, kind)
             if generation is not None and state.generation != generation:
@@ -444,9 +444,9 @@ class Projector:
         replaced: Collection[str],
         watermark: int,
     ) -> None:
-        """Write the files, then record them in one transaction.
+        """Write the files, then name them in one transaction.
 
-        Raises `StaleProjection` where the projection has changed since, or one of the records was forgotten.
+        Raises `StaleProjection` if the projection has changed since, or one of the records was forgotten.
         """
         rows: list[tuple[str, int, int, int]] = []
         try:
@@ -456,7 +456,7 @@ class Projector:
                 keys = arrays["keys"]
                 self.write_file(name, header, arrays)
                 rows.append((name, int(keys[0]), int(keys[-1]), len(keys)))
-        except FileNotFoundError as error:  # the folder was deleted meanwhile: look again
+        except FileNotFoundError as error:  # the folder was deleted meanwhile: retry
             raise StaleProjection(kind, state.generation) from error
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -519,7 +519,7 @@ class Projector:
 
     @step("projection.delete_files")
     def _delete_files(self, names: Iterable[str]) -> dict[str, str]:
-        """Delete files. What cannot be deleted is left for the next sweep and returned, with the reason."""
+        """Delete files. Returns those that cannot be deleted, with the reasons; the next sweep retries them."""
         kept: dict[str, str] = {}
         for name in names:
             try:
@@ -530,25 +530,25 @@ class Projector:
 
 
 def open_index(kind: str, path: Path, *, verified: bool = False, in_memory_up_to: int | None = None) -> Segment:
-    """A segment that can be used; raises `DamagedSegment` for one of another version, too."""
+    """Open a usable segment. Raises `DamagedSegment` for damage or another version."""
     segment = open_segment(path, verified=verified, in_memory_up_to=in_memory_up_to)
     _module(kind).check(segment)
     return segment
 
 
 def analysed(record: int, columns: Sequence[Any], bad: dict[int, str]) -> list[str]:
-    """The terms of a record from its columns; none where they cannot be analysed, which is noted in `bad`."""
+    """The terms of a record from its columns. One that cannot be analysed has none, and an error in `bad`."""
     try:
         if any(isinstance(value, bytes) for value in columns):
             raise CorruptStore(f"record number {record} holds text that is not valid")
         return index_terms(*columns)
-    except Exception as error:  # whatever a strange text leads to: the other records are found all the same
+    except Exception as error:  # any error that a text can cause: index the other records
         bad[record] = type(error).__name__
         return []
 
 
 class _Entry(NamedTuple):
-    """One row of `segments`: a file, its first and its last key, and how many it holds."""
+    """One row of `segments`: a file, its first and its last key, and its number of keys."""
 
     file: str
     first: int
@@ -557,7 +557,7 @@ class _Entry(NamedTuple):
 
 
 def published(connection: Connection, namespace: int, kind: str) -> list[_Entry]:
-    """The segments of a kind that count, in the order of their keys."""
+    """The current segments of a kind, in the order of their keys."""
     rows = connection.execute(
         "SELECT file, first, last, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
         (namespace, kind),
@@ -575,9 +575,9 @@ def open_published(
     in_memory_up_to: int | None = None,
     provide: Provide,
 ) -> Segment:
-    """A segment that the database names. Raises `DamagedSegment` for a file of another store or of other records.
+    """Open a segment that the database names. Raises `DamagedSegment` for a file of another store or other records.
 
-    A file that is missing or damaged is first fetched from the database, where that has a copy.
+    A missing or damaged file is first fetched from the database, if that has a copy.
     """
     options = {"verified": verified, "in_memory_up_to": in_memory_up_to}
     provide(entry.file, False)
@@ -614,25 +614,25 @@ def is_damaged_segment(kind: str, segment: Segment) -> bool:
 
 
 def _check_unchanged(segments: Iterable[Segment]) -> None:
-    """Raise `DamagedSegment` if a file was changed after it was verified, and so while it was read."""
+    """Raise `DamagedSegment` if a file has changed since its verification, so possibly during a read."""
     for segment in segments:
         if not segment.is_unchanged:
             raise DamagedSegment(f"{segment.path} was changed while it was read")
 
 
 def largest_segment(total: int, at_rest: bool) -> int:
-    """How many records a segment may hold where there are `total` of them."""
+    """The most records in a segment, out of `total` records."""
     largest = max(_LARGEST_SEGMENT, min(total // _LARGEST_SHARE, _LARGEST_EVER))
     return largest if at_rest else largest // _WHILE_WRITING
 
 
 def choose_merge(sizes: list[tuple[str, int]], largest: int) -> list[str]:
-    """Which segments to merge next, of all in the order of their keys: the newer ones, as soon as they hold half
-    as much as the next older one.
+    """The segments to merge next, out of all in the order of their keys.
 
-    So each segment is at least twice as large as all newer ones together, a search meets few of them, and a record
-    is rewritten a number of times that grows with the logarithm of the store. Only neighbours are merged: ranges of
-    keys do not overlap, and the newest postings are found without reading any keys.
+    The newer segments are merged once they hold half as many records as the next older one. So each segment is at
+    least twice as large as all newer ones together, and a search reads few segments. A record is rewritten a number
+    of times that grows with the logarithm of the store. Only neighbours are merged, so ranges of keys do not overlap,
+    and a search finds the newest postings without reading keys.
     """
     total = 0
     chosen: list[str] = []

@@ -1,9 +1,8 @@
-"""Where records are: the window of recent ones, and the residents of the other tiers.
+"""The tiers of records: the window of recent ones, and the residents of the other tiers.
 
-L1 is a window over the log: the newest records of a node, as many as fit its budget. Nothing is written when
-a record falls out of it, and no count can drift, because the window is read off the records each time. The
-other tiers are rows in `residents`, with their totals in `tiers`, changed in the transaction that has the
-reason for it.
+L1 is a window over the log: the newest records of a node that fit its budget. It is computed from the records at
+each read, so a record leaves it without a write, and no count can drift. The other tiers are rows in `residents`,
+with totals in `tiers`. Both change in the transaction that causes the move.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ _BUDGET_SETTING = "l1_token_budget"
 
 @singledispatch
 def each(connection: Connection, query: str, values: Sequence[Any]) -> Iterable[Any]:
-    """The rows of a query with an order and no limit, whose reader may stop early."""
+    """The rows of an ordered query without a limit. The caller may stop early."""
     return connection.execute(query, values)
 
 
 class Residency(Reader, contract.Residency):
-    """Reading where records are and how they were used."""
+    """Reading the tiers of records and their uses."""
 
     def window(self, node: str) -> list[tuple[int, int]]:
         with self.connected() as connection:
@@ -97,7 +96,7 @@ class Residency(Reader, contract.Residency):
         return {tier: Usage(*held) for tier, *held in rows}
 
     def residents(self, node: str, tier: str) -> list[Resident]:
-        # The writing counts as the first reference.
+        # The write counts as the first reference.
         return self._used(
             "SELECT p.record, p.tokens, p.importance, p.entered, p.written_at / 1e6, coalesce(a.count, 0), "
             "coalesce(a.last_at, p.written_at) / 1e6, "
@@ -122,7 +121,7 @@ class Residency(Reader, contract.Residency):
         )
 
     def _used(self, query: str, node: str, wanted: str) -> list[Resident]:
-        """Residents that a query finds, with the uses that are not in the database yet."""
+        """The residents that a query finds, with their buffered uses."""
         recent = self.recent_uses()
         with self.connected() as connection:
             found = [Resident(*row) for row in connection.execute(query, (self.number, node, wanted))]
@@ -147,7 +146,7 @@ class Residency(Reader, contract.Residency):
                 "AND NOT EXISTS (SELECT 1 FROM derivations v WHERE v.record = p.record AND v.replaces)",
                 (self.number, node, tier),
             ).fetchone()
-            # The newest versions of what derived records stand for. Their edges name first versions.
+            # The newest versions of the sources of derived records. Edges name first versions.
             (behind,) = connection.execute(
                 f"SELECT ifnull(sum({TOKENS}), 0) FROM residents p "
                 "CROSS JOIN derivations v ON v.record = p.record AND v.replaces "
@@ -229,13 +228,13 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
         return len(self._leave(records, tier, node, reason))
 
     def _leave(self, records: Sequence[int], tier: str, node: str, reason: str) -> dict[int, int]:
-        """Let records leave a tier; the sizes of those that were there."""
+        """Remove records from a tier. Returns the sizes of those that were there."""
         went = TierTotals(self.connection, self.number).leave(records, tier, node)
         self._moved(went, tier, node, False, reason)
         return went
 
     def leave_everywhere(self, record: int) -> dict[tuple[str, str], int]:
-        """Let a record that is superseded leave every place; its size in each, by node and tier."""
+        """Remove a superseded record from all tiers. Returns its sizes by node and tier."""
         places = self.connection.execute(
             "SELECT t.node, t.tier FROM tiers t WHERE t.namespace = ?1 AND EXISTS (SELECT 1 FROM residents p "
             "WHERE p.namespace = ?1 AND p.node = t.node AND p.tier = t.tier AND p.record = ?2) ORDER BY 2, 1",
@@ -264,7 +263,7 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
 
 
 def _windows(connection: Connection, namespace: int, nodes: Iterable[str] | None) -> list[int]:
-    """The numbers of the records in the windows of these nodes; None: of every node."""
+    """The sequence numbers of the records in the windows of these nodes, or of every node (None)."""
     if nodes is None:
         nodes = [
             node
@@ -285,7 +284,7 @@ def _windows(connection: Connection, namespace: int, nodes: Iterable[str] | None
 def tier_condition(
     connection: Connection, namespace: int, tiers: Sequence[str], nodes: Sequence[str] | None
 ) -> tuple[str, list[str]]:
-    """SQL over `records r` for being in one of these tiers, of these nodes or of any, with its values."""
+    """SQL over `records r` for membership in one of these tiers, of these nodes or of any, with its values."""
     recent = _windows(connection, namespace, nodes) if WINDOW in tiers else []
     values = [json.dumps(recent), json.dumps([tier for tier in tiers if tier != WINDOW])]
     whose = ""
@@ -295,14 +294,14 @@ def tier_condition(
     return (
         "(r.seq IN (SELECT value FROM json_each(?)) OR r.seq IN (SELECT p.record FROM residents p "
         "JOIN tiers t ON t.namespace = p.namespace AND t.node = p.node AND t.tier = p.tier "
-        # Not `r.namespace`: the list would be made again for every record that is looked at.
+        # With `r.namespace` SQLite would compute the list again for every record.
         f"WHERE t.namespace = {namespace:d} AND t.tier IN (SELECT atom FROM json_each(?)){whose}))",
         values,
     )
 
 
 class TierTotals:
-    """Keeps `residents` and their totals in step, inside one transaction."""
+    """Changes `residents` together with their totals, inside one transaction."""
 
     def __init__(self, connection: Connection, namespace: int) -> None:
         self._connection = connection
@@ -311,9 +310,9 @@ class TierTotals:
     def enter(
         self, records: Sequence[int], sizes: Sequence[int] | None, tier: str, node: str, entered: int
     ) -> dict[int, int]:
-        """Enter records, at their own sizes unless others are given; the sizes of those not there before.
+        """Add records, at their own sizes unless others are given. Returns the sizes of the new ones.
 
-        A record that has a newer version does not come in.
+        A record with a newer version is not added.
         """
         came: dict[int, int] = {}
         for position, record in enumerate(records):
@@ -330,7 +329,7 @@ class TierTotals:
         return came
 
     def leave(self, records: Sequence[int], tier: str, node: str) -> dict[int, int]:
-        """Let records leave; the sizes of those that were there."""
+        """Remove records from a tier. Returns the sizes of those that were there."""
         went = dict(
             self._connection.execute(
                 "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? "
@@ -342,7 +341,7 @@ class TierTotals:
         return went
 
     def remove(self, records: Sequence[int]) -> None:
-        """Take records out of every place. The totals wait for `recount`."""
+        """Remove records from every tier. The totals are wrong until `recount`."""
         places = self._connection.execute(
             "SELECT node, tier FROM tiers WHERE namespace = ? AND items > 0", (self._namespace,)
         ).fetchall()
@@ -363,7 +362,7 @@ class TierTotals:
         )
 
     def wrong(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """By node and tier: how many items and tokens each total lacks of what its residents add up to."""
+        """The items and tokens that each wrong total lacks compared with its residents, by node and tier."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
         for node, tier, items, tokens in self._connection.execute(
             "SELECT node, tier, sum(items), sum(tokens) FROM ("
@@ -376,6 +375,6 @@ class TierTotals:
         return found
 
     def recount(self) -> None:
-        """Set every total right."""
+        """Correct every total."""
         for (node, tier), (items, tokens) in self.wrong().items():
             self._book(tier, node, items, tokens)

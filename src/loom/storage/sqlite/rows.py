@@ -1,4 +1,4 @@
-"""Rows of the SQLite tables as the records of the contract, and what reads and writes them by role start from."""
+"""Rows of the SQLite tables as records of the contract, and the base classes of the reading and writing roles."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ __all__ = [
 
 
 class Reader:
-    """Reads one namespace on one connection, in the caller's transaction. The roles of the contract build on it.
+    """Reads one namespace on one connection, in the caller's transaction. The base of the reading roles.
 
-    A store has no connection of its own: it overrides `connected`.
+    A store has no fixed connection: it overrides `connected`.
     """
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -60,14 +60,14 @@ class Reader:
         self._reading = nullcontext()
 
     def connected(self, *, once: bool = False) -> AbstractContextManager[Connection]:
-        """The connection to read from, on one state of the database; `once`: to execute one statement."""
+        """The connection to read from, on one snapshot. `once` says that the block executes one statement."""
         return self._connected
 
     def reading(self) -> AbstractContextManager[None]:
         return self._reading
 
     def recent_uses(self) -> AccessBuffer | None:
-        """The uses of records that are not in the database yet, if there are any."""
+        """The buffer of unwritten uses of records, if there is one."""
         return None
 
 
@@ -89,13 +89,13 @@ class Writer(Reader):
 
 
 def is_names(row: str = "r") -> str:
-    """SQL for whether a row of `records` is such a record: a caller's own may be of the same kind."""
+    """SQL for whether a row of `records` is a derived record of names. A caller's own may have the same kind."""
     return f"({row}.kind = '{NAMES}' AND EXISTS (SELECT 1 FROM derivations v WHERE v.record = {row}.seq))"
 
 
 def same_id(row: str, other: str) -> str:
-    """SQL for whether two rows of `records` are versions of one id, found by the hash of the other one."""
-    # `+`: the index over namespaces must not be chosen instead of the one over hashes.
+    """SQL for whether two rows of `records` are versions of one id. It searches by the hash of `other`."""
+    # `+` keeps SQLite from the index over namespaces, in favour of the one over hashes.
     return (
         f"{row}.id_hash = {other}.id_hash AND {row}.id = {other}.id AND +{row}.namespace = {other}.namespace "
         f"AND {row}.version > 0"
@@ -103,7 +103,7 @@ def same_id(row: str, other: str) -> str:
 
 
 def first_version(row: str = "r") -> str:
-    """SQL for the sequence number of the first version of a row of `records`, by which other tables know its id."""
+    """SQL for the sequence number of the first version of a row of `records`, which other tables refer to."""
     return (
         f"CASE {row}.version WHEN 1 THEN {row}.seq ELSE (SELECT first.seq FROM records first "
         f"WHERE {same_id('first', row)} AND first.version = 1) END"
@@ -114,9 +114,9 @@ INSERT_EDGE = "INSERT OR IGNORE INTO edges (source, derived) VALUES (?, ?)"
 """Both ends are the sequence numbers of first versions."""
 
 FORGOTTEN_NAME = "\x1f"
-"""What the name of a forgotten namespace begins with. Its number is never given out again."""
+"""The prefix of the name of a forgotten namespace, whose number is never reused."""
 
-# In the order of the table, up to the checksum, which covers all of them.
+# In the order of the table up to the checksum: `guard` takes the columns in this order.
 ROW_COLUMNS = (
     "r.seq, r.namespace, r.id_hash, r.session_hash, r.id, r.version, r.tier, r.kind, r.node, r.session, r.role, "
     "r.name, r.trust, r.subject, r.flow, r.layer, r.importance, r.tokens, r.counter, r.created_at, r.committed_at, "
@@ -127,14 +127,14 @@ INDEX_COLUMNS = (
     "CAST(r.name AS TEXT), CAST(r.role AS TEXT), r.created_at, CAST(r.metadata AS TEXT), "
     f"CAST(ifnull({CONTENT}, '') AS TEXT), {is_names()}"
 )
-"""What `loom.index.analysis.index_terms` takes of `records r`. A value that is no longer text belongs to a damaged
-row: reading that record reports it, and all other records are found."""
+"""The columns of `records r` for `loom.index.analysis.index_terms`. A value that is no longer text belongs to a
+damaged row: reading that record reports the damage, and a search still finds all other records."""
 DOC_VALUE_COLUMNS = (
     f"r.seq, r.session_hash, r.created_at, r.importance, CAST(r.name AS TEXT), CAST(r.role AS TEXT), {TOKENS}"
 )
-"""What `loom.index.doc_values.of_row` takes of `records r`."""
-# CROSS: from the numbers to the rows. Ten take 59 us and with IN 67, with cold caches 114 and 150; and it is the same
-# text for any number.
+"""The columns of `records r` for `loom.index.doc_values.of_row`."""
+# CROSS JOIN reads the rows in the order of the list. Ten rows take 59 us, and 67 us with IN; with cold caches 114 us
+# and 150 us. The statement is the same for any number of rows.
 _RECORDS_OF = (
     f"SELECT {RECORD_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value "
     "WHERE r.namespace = ? AND r.version > 0"
@@ -153,7 +153,7 @@ def dump_json(value: Any, what: str) -> str:
 
 
 class StoredRecord(NamedTuple):
-    """A row of `ROW_COLUMNS`, or of `RECORD_COLUMNS`, which have the count too. A damaged one may hold anything."""
+    """A row of `ROW_COLUMNS`, or of `RECORD_COLUMNS` with the count. A damaged row may hold any values."""
 
     seq: Any
     namespace: Any
@@ -186,7 +186,7 @@ class StoredRecord(NamedTuple):
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> StoredRecord:
-        """A row of these columns, by name; further columns are left out."""
+        """A row of these columns, with names. Further columns are dropped."""
         return cls(*row[: len(cls._fields)])
 
     @property
@@ -199,13 +199,13 @@ _GUARDED = StoredRecord._fields.index("checksum")
 
 
 def read_records(connection: Connection, namespace: int, seqs: Iterable[int]) -> dict[int, Record]:
-    """Records by their numbers; those that do not exist are missing."""
+    """Records by sequence number, without those that do not exist."""
     rows = connection.execute(_RECORDS_OF, (str(sorted(seqs)), namespace))
     return {record.seq: record for record in map(to_record, rows)}
 
 
 def first_number(connection: Connection, namespace: int, id: str) -> int | None:
-    """The sequence number of the first version of an id, by which other tables know it; None if it is not stored."""
+    """The sequence number of the first version of an id, which other tables refer to; None for an unknown id."""
     row = connection.execute(
         "SELECT seq FROM records WHERE id_hash = ? AND id = ? AND +namespace = ? AND version = 1",
         (id_hash(namespace, id), id, namespace),
@@ -215,7 +215,7 @@ def first_number(connection: Connection, namespace: int, id: str) -> int | None:
 
 
 def read_settings(connection: Connection, namespace: int, node: str) -> dict[str, Any]:
-    """What the file says about a node (the empty node: about the whole namespace)."""
+    """The settings in the file for a node, or for the whole namespace (the empty node)."""
     rows = connection.execute(
         "SELECT key, value FROM settings WHERE namespace = ? AND node = ?", (namespace, node)
     ).fetchall()
@@ -224,18 +224,18 @@ def read_settings(connection: Connection, namespace: int, node: str) -> dict[str
 
 @functools.lru_cache(maxsize=64)
 def _parsed_settings(rows: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """They are read with every move between tiers, and hardly ever change."""
+    """Parse settings. Cached, because every move between tiers reads them and they rarely change."""
     return {key: json.loads(value) for key, value in rows}
 
 
 def is_no_text(error: sqlite3.Error) -> bool:
-    """Whether an error of a query is about a value that is not valid text, and not about the file."""
+    """Whether an error of a query concerns a value that is not valid text, and not the file."""
     return getattr(error, "sqlite_errorcode", None) is None and "decode" in str(error)
 
 
 @contextmanager
 def damaged_as_bytes(connection: Connection) -> Iterator[None]:
-    """A block in which a text that is not valid is read as bytes, instead of failing the query."""
+    """Read invalid text as bytes inside the block, instead of failing the query."""
     connection.text_factory = _text_or_bytes
     try:
         yield
@@ -244,7 +244,7 @@ def damaged_as_bytes(connection: Connection) -> Iterator[None]:
 
 
 def fetch_readable(connection: Connection, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The rows of a query. A text in them that is not valid is given as bytes."""
+    """The rows of a query. Invalid text in them is returned as bytes."""
     try:
         return connection.execute(query, values).fetchall()
     except sqlite3.OperationalError as error:
@@ -262,7 +262,7 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 
 def check_row(row: tuple[Any, ...]) -> None:
-    """Refuse a row of `ROW_COLUMNS` that is not what was written."""
+    """Raise `CorruptStore` unless a row of `ROW_COLUMNS` matches its checksum."""
     if guard(row[:_GUARDED]) != row[_GUARDED]:
         one = StoredRecord.of(row)
         if one.block is not None:
@@ -310,5 +310,5 @@ def to_record(row: tuple[Any, ...]) -> Record:
 
 @functools.lru_cache
 def dimensions(subject: Any, flow: Any, layer: Any) -> Dimensions:
-    """One of the eight; they are shared."""
+    """One of the eight combinations, as a shared object."""
     return Dimensions(subject, flow, layer)

@@ -1,14 +1,14 @@
 """The SQLite schema, as a list of numbered upgrades: scripts, or functions where rows must be read.
 
-Upgrade n brings a store from version n-1 to n; all that are missing run in one transaction, so a kill in
-the middle leaves the old version whole. An upgrade that has been released is never edited.
+Upgrade n brings a store from version n-1 to n. All missing upgrades run in one transaction, so a kill in the middle
+leaves the old version intact. A released upgrade is never edited.
 
-Times are microseconds since 1970 in UTC. `seq` is always a number of one sequence that only grows.
+Times are microseconds since 1970 in UTC. `seq` is always a sequence number.
 
-Content can be forgotten without a trace because the rows that hold it (records, vectors, entries, blobs) are
-only ever appended, and emptied where they stand. SQLite overwrites what a row gives up, but not the copies that
-it leaves in the gaps of a page when a DELETE, or an INSERT in the middle, makes it move rows between pages. So
-such rows are never deleted outside VACUUM, and the indexes over them hold hashes and numbers, never their words.
+Content can be forgotten without a trace because the rows that hold it (records, vectors, entries, blobs) are only
+appended, and emptied in place. SQLite overwrites the space that a row frees. But a DELETE, or an INSERT in the
+middle, makes SQLite move rows between pages, which leaves copies in the gaps of a page. So such rows are deleted only
+before a VACUUM, and the indexes over them hold hashes and numbers, never words.
 """
 
 from __future__ import annotations
@@ -232,12 +232,12 @@ UPGRADES: list[Upgrade] = [
 
 
 def current_version() -> int:
-    """The version that this program writes."""
+    """The schema version that this program writes."""
     return len(UPGRADES)
 
 
 def check_known(version: int) -> None:
-    """Refuse a store that a newer program has written, before anything touches it."""
+    """Refuse a store of a newer program, before any change."""
     if version > current_version():
         raise UnsupportedStore(
             f"this store has format {version}; this version of loom knows formats up to {current_version()}. "
@@ -246,7 +246,7 @@ def check_known(version: int) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> int:
-    """Run the missing upgrades inside the caller's transaction; the number of upgrades that ran."""
+    """Run the missing upgrades inside the caller's transaction. Returns the number of upgrades that ran."""
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     wanted = current_version()
     check_known(found)
@@ -262,7 +262,7 @@ def upgrade(connection: sqlite3.Connection) -> int:
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script one by one: executescript() would commit the transaction around it."""
+    """The single statements of a script: executescript() would commit the surrounding transaction."""
     statements: list[str] = []
     pending = ""
     for line in script.splitlines():
@@ -274,11 +274,11 @@ def _statements(script: str) -> list[str]:
 
 
 # -- the upgrade to format 5 -------------------------------------------------------------------------
-# Hashes become wider, checksums lose sequence number and commit time, edges and pins refer to records by number. Each
-# old checksum is verified before the row gets a new one; a row that does not match keeps a checksum that fails.
-# Records and entries are copied into new tables in the order of their numbers and the old tables are dropped, because
-# rows that grow where they stand leave copies of their words between pages. The file needs room for both until its
-# free pages are used again.
+# Hashes become wider, checksums no longer cover sequence number and commit time, and edges and pins refer to records
+# by sequence number. Each old checksum is verified before the row gets a new one; a damaged row gets a checksum that
+# fails. Records and entries are copied into new tables in log order and the old tables are dropped, because rows that
+# grow in place leave copies of their words between pages. The file needs space for both tables until it reuses its
+# free pages.
 
 _NEW_TABLES = (
     "CREATE TABLE pins_5 (record INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, seq INTEGER NOT NULL)",
@@ -293,7 +293,7 @@ _NEW_TABLES = (
     "CREATE INDEX awaited_by_derived ON awaited (derived) WHERE id_hash IS NOT NULL",
 )
 
-# A source that was never stored is only known by a hash of the old kind, and is left out.
+# A source that was never stored has only a hash of format 4, and is dropped.
 _REFERENCES = (
     "INSERT OR IGNORE INTO edges_5 SELECT s.seq, d.seq FROM edges e "
     "CROSS JOIN records d ON d.id_hash = e.derived AND d.version = 1 "
@@ -323,7 +323,7 @@ _ROWS_AT_ONCE = 500
 
 def _upgrade_to_5(connection: sqlite3.Connection) -> None:
     """Bring a database of format 4 to format 5, inside the caller's transaction."""
-    with _replaced(connection, "records", "entries", "edges"):  # both ends of an edge are numbers of first versions
+    with _replaced(connection, "records", "entries", "edges"):  # edges hold numbers of first versions
         for statement in (*_NEW_TABLES, *_REFERENCES):
             connection.execute(statement)
         factory = connection.text_factory
@@ -331,7 +331,7 @@ def _upgrade_to_5(connection: sqlite3.Connection) -> None:
         try:
             _copy(connection, "records", _READ_RECORDS, _COPY_RECORDS, _fresh_record)
             read, copied = _ENTRY.format(checksum="r.checksum"), _ENTRY.format(checksum="fresh(r.seq, 0)")
-            # Layouts of prompts had keys without salt; the next prompt makes another one.
+            # Layouts of prompts had keys without salt. The next prompt writes a new layout.
             _copy(connection, "entries", read, copied, _fresh_entry, "AND r.scope != 'context'")
         finally:
             connection.text_factory = factory
@@ -341,7 +341,7 @@ def _upgrade_to_5(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _replaced(connection: sqlite3.Connection, *tables: str) -> Iterator[None]:
-    """Make an empty table like each of these, named with `_5`; at the end it takes the place of the old one."""
+    """Create an empty copy of each table, named with `_5`. At the end of the block it replaces the old table."""
     indexes: list[str] = []
     for table in tables:
         rows = connection.execute("SELECT type, sql FROM sqlite_schema WHERE tbl_name = ? AND sql NOT NULL", (table,))
@@ -367,7 +367,7 @@ def _copy(
     freshen: Callable[[tuple[Any, ...]], tuple[int | None, ...]],
     kept: str = "",
 ) -> None:
-    """Copy a table, with some values made again. SQLite copies the others, so that damaged ones stay as they are."""
+    """Copy a table and compute some values again. SQLite copies the others, so that damaged ones stay unchanged."""
     if connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is None:
         return  # a new database, perhaps without the SQL functions that read the archive
     fresh: dict[int, tuple[int | None, ...]] = {}
@@ -395,7 +395,7 @@ def _fresh_record(row: tuple[Any, ...]) -> tuple[int | None, ...]:
     hashes = _hash(namespace, id), _hash(namespace, session)
     try:
         sound = guard_4((seq, namespace, old, old_session, *values)) == checksum
-    except UnicodeEncodeError:  # bytes that are not text
+    except UnicodeEncodeError:  # a damaged value: not valid text
         sound = False
     return *hashes, guard((seq, namespace, *hashes, *values)) if sound else DAMAGED
 
@@ -403,7 +403,7 @@ def _fresh_record(row: tuple[Any, ...]) -> tuple[int | None, ...]:
 def _hash(namespace: int, name: Any) -> int | None:
     try:
         return id_hash(namespace, name) if isinstance(name, str) else None
-    except InvalidInput:  # bytes that are not text
+    except InvalidInput:  # a damaged value: not valid text
         return None
 
 
@@ -437,11 +437,11 @@ def _upgrade_to_6(connection: sqlite3.Connection) -> None:
 
 
 def _compressed_again(connection: sqlite3.Connection, number: int) -> tuple[Any, ...] | None:
-    """What changes in a block that is compressed with the dictionary of the package; None where it is damaged."""
+    """The new values of a block, compressed with the dictionary of the package; None if the block is damaged."""
     try:
         data, raw_bytes = compress(list(Reader().block(connection, number).texts()), shipped())
     except DamagedBlock:
-        return None  # it stays as it is, and `check` names it
+        return None  # the damaged block stays unchanged, and `check` names it
     return SHIPPED, raw_bytes, zlib.crc32(data), data
 
 

@@ -1,6 +1,6 @@
-"""What a search reads: the indexes of this process, brought up to a snapshot, and the rows of that snapshot.
+"""Search over one snapshot: the indexes of this process, refreshed to the snapshot, and the rows in it.
 
-An index whose files are missing or damaged is first rebuilt from the records.
+An index with missing or damaged files is first rebuilt from the records.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Searcher"]
 Answer = TypeVar("Answer")
 
 _READ = f"SELECT {DOC_VALUE_COLUMNS} FROM records r"
-# CROSS: from the numbers to the rows. It takes two thirds of the time of IN, and is the same text for any number.
+# CROSS JOIN takes two thirds of the time of IN, and the statement is the same for any number of rows.
 _READ_ALL = f"SELECT {DOC_VALUE_COLUMNS} FROM json_each(?) j CROSS JOIN records r ON r.seq = j.value"
-# The hash finds them, and the name decides: the session of one record is that of the one after it.
+# Search by the hash of a session, then compare its name: two records are of the same session if both match.
 _IN_SESSION = (
     f"{_READ} INDEXED BY records_by_session WHERE r.session_hash = ?1 "
     "AND r.session = (SELECT o.session FROM records o WHERE o.seq = ?2) AND r.seq"
@@ -45,8 +45,8 @@ _MIXED = (
 )
 _IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ?1 AND r.seq"
 
-# From records of names to what they were read in, and back, by the first versions of both. The other sources are
-# turns before it.
+# From records of names to the records they were read in, and back, by the first versions of both. The other sources
+# are earlier turns.
 _PAIR = "SELECT n.seq, n.metadata, r.seq, r.id, r.version FROM json_each(?) j"
 _WITHDRAWN = "EXISTS (SELECT 1 FROM supersessions s WHERE s.record = n.seq)"
 _HOLDS = f"WHERE {is_names('n')} AND n.committed_at <= ? AND NOT {_WITHDRAWN}"
@@ -58,9 +58,9 @@ _NAMES_OF = (
     f"{_PAIR} CROSS JOIN records r ON r.seq = j.value CROSS JOIN edges e ON e.source = {first_version()} "
     f"CROSS JOIN records f ON f.seq = e.derived CROSS JOIN records n ON {same_id('n', 'f')} {_HOLDS}"
 )
-# From these records, and from what was derived from them and became true with them, to what they replaced and, along
-# the chain, to what holds now. A chain that is longer than this is not followed to its end, and one that ends in a
-# withdrawal has none.
+# From records, and from derived records that became true with them, to the records they superseded and, along the
+# supersessions, to the records that are valid now. A longer sequence of supersessions is not followed to its end. One
+# that ends in a withdrawal has no valid record.
 _LONGEST_CHAIN = 1000
 _KNOWN = "s.at <= ?2 AND s.committed_at <= ?3"
 _REPLACEMENTS = (
@@ -93,13 +93,13 @@ class Searcher:
         self._number = maintenance.namespace
 
     def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """Ask; where a segment turns out to be damaged inside, rebuild its index and ask once more."""
+        """Run a search. If a segment turns out to be damaged inside, rebuild its index and retry once."""
         try:
             return self._ask(ask)
         except DamagedSegment:
             damaged = self._maintenance.index.damaged_kinds() or [TEXT, VECTORS]
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            # Damage that no header shows can lead to any of these. Without damage the error stands.
+            # Damage that the header does not reveal can cause any of these errors. Without damage it is raised.
             damaged = [] if isinstance(error, LoomError) else self._maintenance.index.damaged_kinds()
             if not damaged:
                 raise
@@ -110,7 +110,7 @@ class Searcher:
         return self._ask(ask)
 
     def _ask(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """Ask on a snapshot that the index of this process has followed; repairs a projection that is damaged."""
+        """Run a search on a snapshot, after refreshing the index to it. Repairs a damaged projection."""
         own = self._maintenance
         for _ in range(100):
             with self._engine.reading(), self._engine.read() as connection, own.index.lock:
@@ -126,9 +126,9 @@ class Searcher:
         raise CorruptStore("the index of this store cannot be rebuilt; run check()")
 
     def _repair(self, damage: StaleProjection) -> None:
-        """Rebuild a projection whose files are missing or damaged, unless it has changed meanwhile.
+        """Rebuild a projection with missing or damaged files, unless it has changed meanwhile.
 
-        Mostly it has: another process merged some segments after this one looked.
+        Usually it has changed: another process merged segments after this one read their names.
         """
         with self._engine.read() as connection:
             if read_state(connection, self._number, damage.kind).generation != damage.generation:
@@ -139,7 +139,7 @@ class Searcher:
             self.rebuild(damage.kind, damage.generation)
 
     def rebuild(self, kind: str, generation: int | None = None) -> None:
-        """Make a projection again from the records; with `generation`, only if it is still that one."""
+        """Rebuild a projection from the records. With `generation`, only if it still has that generation."""
         own = self._maintenance
         with own.worker.lease(wait_s=60.0) as fence:
             if fence is None:
@@ -150,11 +150,11 @@ class Searcher:
                     while projector.due(kind):
                         projector.extend(kind)
             except (LeaseLost, StaleProjection):
-                return  # another process rebuilds it: the caller looks again
+                return  # another process rebuilds it: the caller retries
 
 
 class _View:
-    """The index of this process on the snapshot of a connection. See `loom.storage.search_view.SearchView`."""
+    """A `loom.storage.search_view.SearchView` of the index of this process and the snapshot of a connection."""
 
     def __init__(self, connection: Connection, maintenance: Maintenance) -> None:
         self._connection = connection
@@ -168,7 +168,7 @@ class _View:
         self.derived = index.derived
 
     def _conditions(self, wanted: Filter) -> tuple[str, list[Any]]:
-        """The filter as SQL. Mostly there is one filter, and nothing has to be asked of the database."""
+        """The filter as SQL. Caches the last one, because most searches use a single filter."""
         known = self._filters.get(id(wanted))
         if known is None:
             known = self._filters[id(wanted)] = (wanted, *conditions(wanted, self._number, self._connection))
@@ -227,7 +227,7 @@ class _View:
         return sorted(self._connection.execute(_REPLACEMENTS, (str([*seqs]), *until)))
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]:
-        # Several steps of a recall read the same records, and reading one takes 10 us.
+        # Cached: several stages of a recall read the same records, and a read takes 10 us a record.
         read = self._records
         unread = [seq for seq in seqs if seq not in read]
         if unread:

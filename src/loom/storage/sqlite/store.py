@@ -30,9 +30,8 @@ class SqliteStore(Handle):
     """One namespace of one SQLite file, or of a database in memory. See `loom.storage.contract.Store`.
 
     With `all_namespaces` it may also list, snapshot and forget the other namespaces of the file.
-    New files have the mode `file_mode`; those that exist keep theirs.
-    All stores of one process on one namespace share their background work; `tail`, `lease_s` and `limits` are those
-    of the first one.
+    New files have the mode `file_mode`; existing files keep theirs. All stores of a process on one namespace share
+    their background work. The first store sets `tail`, `lease_s` and `limits`.
     """
 
     _engine: Engine
@@ -87,7 +86,7 @@ class SqliteStore(Handle):
         return checking.find_lost(self._engine, self.number)
 
     def _note_lost(self) -> None:
-        """Tell once that commits are gone, and note it in the file."""
+        """Report lost commits once, and record the loss in the file."""
         self._lost = self._find_lost()
         if self._lost is None:
             return
@@ -117,7 +116,7 @@ class SqliteStore(Handle):
 
     @property
     def engine(self) -> Engine:
-        """The database underneath, which all stores of this process on one file share."""
+        """The open database, which all stores of this process on one file share."""
         return self._engine
 
     @contextmanager
@@ -162,7 +161,7 @@ class SqliteStore(Handle):
 
 
 def as_sqlite(store: Store) -> SqliteStore:
-    """The store as one of SQLite, for what only this backend has; another one raises `UnsupportedStore`."""
+    """The store as a `SqliteStore`, for features of this backend. Raises `UnsupportedStore` for another backend."""
     if not isinstance(store, SqliteStore):
         raise UnsupportedStore(f"{store.location} is not a SQLite store")
     return store

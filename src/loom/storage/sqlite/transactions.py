@@ -1,4 +1,4 @@
-"""Writing: what may happen inside one SQLite transaction of one namespace."""
+"""Writing: the operations inside one transaction of one namespace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
-"""Vectors are emptied where they stand; see `loom.storage.sqlite.schema`."""
+"""Empties vectors in place; see `loom.storage.sqlite.schema`."""
 
 INSERT_RECORD = (
     "INSERT INTO records (seq, namespace, id_hash, session_hash, id, version, tier, kind, node, session, role, name, "
@@ -60,15 +60,15 @@ BEGUN = (
 """The last sequence number and commit time, space, revision of the settings, and name of a namespace."""
 
 FINISH = "UPDATE store SET seq = ?, committed_at = ?"
-"""Notes the last sequence number and commit time."""
+"""Writes the last sequence number and commit time."""
 
 EMPTY_AWAITED = "UPDATE awaited SET id_hash = NULL, id = '', derived = 0"
-"""Names of sources are emptied where they stand; see `loom.storage.sqlite.schema`."""
+"""Empties names of sources in place; see `loom.storage.sqlite.schema`."""
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest version of an id, as far as the transaction knows."""
+    """The newest version of an id, as the transaction sees it."""
 
     seq: int
     version: int
@@ -83,7 +83,7 @@ class _Newest:
 
 
 class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, Rows, contract.Transaction):
-    """Writes inside one `BEGIN IMMEDIATE`. Made by `SqliteStore.transaction`, never kept."""
+    """Writes inside one `BEGIN IMMEDIATE`. `SqliteStore.transaction` creates it for one block."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         self.namespace = namespace
         self._write_accesses = write_accesses
         self.counts = counts
-        # Records carry their own numbers; `store` is written only when others are given out: one page less.
+        # Records store their sequence numbers. `store` is written only if other rows use some, which saves a page.
         self._next: int
         self._revision: str | None
         self._next, committed_at, self._space, self._revision, name = connection.execute(
@@ -105,7 +105,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         ).fetchone()
         if name is None or name.startswith(FORGOTTEN_NAME):
             raise NotFound("the namespace of this memory was forgotten; open it again to begin a new one")
-        # Never goes back, whatever the clock does: `known_at` relies on the order.
+        # Commit times always ascend, even if the clock goes back: `known_at` relies on the order.
         self.now = max(clock, committed_at + 1)
         self._counts = False
         self.appended = self.appended_bytes = 0
@@ -115,7 +115,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         return self._revision
 
     def recent_uses(self) -> None:
-        """Write the uses that were noted so far: reads in a transaction find them there."""
+        """Write the buffered uses, so that reads in the transaction find them in the database."""
         self._write_accesses(self.connection)
 
     def _last_seq(self, connection: Connection) -> int:
@@ -132,7 +132,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
 
     @step("transaction.finish")
     def finish(self) -> None:
-        """Write the last number that was given out; the last statement before the commit."""
+        """Write the last sequence number in use, as the last statement before the commit."""
         if self._counts:
             self.connection.execute(FINISH, (self._next, self.now))
 
@@ -202,7 +202,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
             if draft.drawn:
                 derivations.append((seq, self.namespace, draft.replaces))
                 if draft.kind == NAMES:
-                    names.append(seq)  # not embedded: found by terms, and the source has a vector
+                    names.append(seq)  # not embedded: a search finds it by terms, and its source has a vector
             self.appended_bytes += len(draft.content)
             results.append(Written(seq, draft.id, version, True, draft.node, draft.importance))
         self.many(INSERT_RECORD, rows)
@@ -261,9 +261,10 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         return (*row, guard(row), draft.window_tokens)
 
     def _supersede(self, old: _Newest, new: Draft, by: int, at: int) -> list[tuple[int, str, int]]:
-        """Put a newer version in the place of an old one, which stays in the log and leaves the tiers.
+        """Supersede an old version by a new one. The old version stays in the log and leaves the tiers.
 
-        Its uses count for the newer one. Nodes that had the old version get the new one: record, node and size.
+        Its uses count for the new version. Nodes that had the old version get the new one. Returns the new residents:
+        record, node and size.
         """
         self._take_place(old.seq, by, max(at, old.created_at))
         self._write_accesses(self.connection)
@@ -288,14 +289,14 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
                 self.await_source(source, own)
 
     def await_source(self, id: str, derived: int) -> None:
-        """Note a source that is not stored yet, of the record whose first version has this sequence number."""
+        """Remember a source that is not stored yet. `derived` is the first version of the record that names it."""
         self.connection.execute(
             "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
             (self.namespace, id_hash(self.namespace, id), id, derived),
         )
 
     def resolve(self, written: Sequence[tuple[int, str]]) -> None:
-        """Add the edges of records that named these ids as sources before they were written: hash and id of each."""
+        """Add the edges of records that named these ids as sources in advance. `written`: the hash and id of each."""
         if not self.connection.execute("SELECT 1 FROM awaited WHERE id_hash IS NOT NULL LIMIT 1").fetchone():
             return
         for own_hash, id in written:
@@ -463,20 +464,20 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         return self.connection.execute(INSERT_EDGE, (source, row["derived"])).rowcount
 
     def _after_emptying(self, row: Row) -> Row:
-        """A row of an entry; one that deletes it empties the versions before."""
+        """A row of an entry. A deletion first empties the earlier versions."""
         if row["deleted"]:
             place = (self.namespace, row["scope"], row["owner"], row["key"])
             self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
         return row
 
     def _after_deleting(self, row: Row) -> Row:
-        """A row of a blob, which replaces what is under its key."""
+        """A row of a blob, which replaces the earlier blob of its key."""
         self.delete_blob(row["key"])
         return row
 
 
 def put_setting(connection: Connection, namespace: int, node: str, key: str, value: Any) -> None:
-    """Write a setting of a node (the empty node: of the whole namespace) and count the revision up."""
+    """Write a setting of a node, or of the whole namespace (the empty node), and increment the revision."""
     connection.execute(
         "INSERT OR REPLACE INTO settings (namespace, node, key, value) VALUES (?, ?, ?, ?)",
         (namespace, node, key, dump_json(value, f"the setting {key}")),

@@ -1,8 +1,8 @@
-"""The background thread of a process, and the lease that lets one process at a time do the background work.
+"""The background thread of a process, and the lease, which lets one process at a time do the background work.
 
-The lease is a row, taken by compare-and-set and given back when there is nothing left to do. A holder that stops
-renewing it loses it when it expires, and its number fences off anything that it still tries to publish. Work is
-idempotent, so a kill at any moment costs at most the chunk under way.
+The lease is a row, taken by compare-and-set and released when all work is done. A holder that stops renewing the
+lease loses it when it expires; the number of the lease then prevents it from publishing. Work is idempotent, so a
+kill at any moment costs at most the current step.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Fence = Callable[[Connection], None]
 """Raises `LeaseLost` inside a publishing transaction unless the lease is still held."""
 
 Piece = Callable[[Fence], bool]
-"""One bounded piece of work; whether there was any."""
+"""Does one bounded piece of work. Returns True if there was any."""
 
-# How long the thread waits before it tries again after an error, or while another process has the lease.
+# The pause before a retry after an error, or while another process has the lease.
 _PAUSE_S = 1.0
-# How long it waits after the lease was taken over: most often a forget has it, for some milliseconds.
+# The pause after a takeover of the lease: usually a forget has it for some milliseconds.
 _SHORT_PAUSE_S = 0.05
-# How long the thread must be idle before it does the work that waits for that.
+# The idle time before the thread does the work of idle times.
 _REST_S = 3.0
 _NEVER = float("inf")
 _URGENT = "urgent "
 
 
 class _Held(NamedTuple):
-    """The lease as the file has it."""
+    """The lease as stored in the file."""
 
     owner: str = ""
     number: int = 0
@@ -61,7 +61,7 @@ def _held(connection: Connection, name: str) -> _Held:
 
 
 class _UrgentHolder:
-    """The lease in the hands of a verb that does not wait for background work."""
+    """A holder of the lease for a verb that does not wait for background work."""
 
     def __init__(self, engine: Engine, name: str, lease_s: float) -> None:
         self._engine = engine
@@ -99,8 +99,8 @@ class _UrgentHolder:
 class Worker:
     """The background thread of one process on one namespace.
 
-    `work` does one bounded piece of work and returns whether there was any. It runs only under the lease, and calls
-    the fence that it is given inside every transaction that it publishes with. `rest` does the same while idle.
+    `work` does one bounded piece of work and returns True if there was any. It runs only under the lease, and calls
+    its fence inside every publishing transaction. `rest` does the same for the work of idle times.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Worker:
         self.reset()
 
     def reset(self) -> None:
-        """Start as if new: at birth, and in a child process after fork."""
+        """Set the initial state, for a new worker and in a child process after fork."""
         self._owner = new_id()
         self._number = 0
         self._renewed_at = 0.0
@@ -133,11 +133,11 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def wake(self, within_s: float = 0.0) -> None:
-        """Ask the background thread to look for work within a time, starting it if there is none yet."""
+        """Ask the background thread to look for work within a time. Starts the thread if necessary."""
         due = time.monotonic() + within_s
         with self._wish:
             if self._stopping or due >= self._due:
-                return  # it wakes by then; notifying it for every record would cost more than the rest of a write
+                return  # it wakes by then; a notification per record would cost more than the rest of a write
             self._due = due
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="loom-worker", daemon=True)
@@ -145,11 +145,11 @@ class Worker:
             self._wish.notify()
 
     def try_again(self) -> None:
-        """Called by a piece of work that cannot be done yet: come back after a pause."""
+        """Retry after a pause. Called by a piece of work that cannot be done yet."""
         self._unfinished = True
 
     def stop(self, timeout_s: float) -> bool:
-        """Wait for the thread to finish its current piece; False where it did not within the time."""
+        """Stop the thread after its current piece. Returns False if that takes longer than the timeout."""
         with self._wish:
             self._stopping = True
             self._wish.notify()
@@ -162,7 +162,7 @@ class Worker:
 
     @contextmanager
     def lease(self, wait_s: float) -> Iterator[Fence | None]:
-        """Hold the lease, waiting for another holder up to `wait_s`; yields the fence, or None if not had."""
+        """Hold the lease, after waiting up to `wait_s` for another holder. Yields the fence, or None if not held."""
         deadline = time.monotonic() + wait_s
         acquired = self._turn.acquire(timeout=max(wait_s, 0.0)) if wait_s > 0 else self._turn.acquire(False)
         if not acquired:
@@ -183,10 +183,10 @@ class Worker:
 
     @contextmanager
     def urgent_lease(self, wait_s: float) -> Iterator[Fence | None]:
-        """Take the lease over from background work, of this process too; yields the fence, or None if not had.
+        """Take the lease from background work, also of this process. Yields the fence, or None if not held.
 
-        The piece of work that is under way is fenced off where it writes index files, and done again. Another urgent
-        holder is waited for up to `wait_s`.
+        The fence then stops the current piece of work from publishing index files, and the piece is repeated later.
+        Waits up to `wait_s` for another urgent holder.
         """
         deadline = time.monotonic() + wait_s
         if not self._urgent.acquire(timeout=max(wait_s, 0.0)):
@@ -218,7 +218,7 @@ class Worker:
                 if self._stopping:
                     return
                 resting = self._due == _NEVER and pause_s is None
-                self._due = _NEVER  # before the work, or a call of wake() in the meantime would be lost
+                self._due = _NEVER  # reset before the work, to keep a call of wake() during it
             try:
                 self._unfinished = False
                 done = self._run_pieces(self._rest if resting else self._work)
@@ -229,26 +229,26 @@ class Worker:
                 log.info("the background work was taken over")
                 pause_s = _SHORT_PAUSE_S
             except Closed:
-                # close() did not wait for this piece to end. It stays queued: nothing is lost.
+                # close() did not wait for the end of this piece. It stays queued, so nothing is lost.
                 log.info("the store was closed before a piece of background work was done")
                 pause_s = _PAUSE_S
             except LoomError as error:
-                # The work stays queued and is tried again; the records are not touched.
+                # The work stays queued and is retried. The records are unchanged.
                 level = logging.DEBUG if str(error) == self._told else logging.WARNING  # once, not every second
                 self._told = str(error)
                 log.log(level, "background work stopped: %s: %s", type(error).__name__, error)
                 pause_s = _PAUSE_S
             except Exception:
-                # A full disk under the index, a broken embedder: the thread must outlive it.
+                # The thread must survive any error, such as a full disk under the index or a broken embedder.
                 log.exception("background work failed; it will be tried again")
                 pause_s = _PAUSE_S
 
     def _next(self, until: float) -> float:
-        """When to work next: when wake() asked for it, or else at `until`."""
+        """The time of the next piece of work: as wake() requested, or `until`."""
         return until if self._due == _NEVER else self._due
 
     def _run_pieces(self, piece: Piece) -> bool:
-        """Work until there is nothing left or, at rest, until wake() is called; False without the lease."""
+        """Work until nothing is left or, at rest, until a call of wake(). Returns False without the lease."""
         with self.lease(wait_s=0) as fence:
             while fence is not None and not self._stopping and piece(fence):
                 if piece is self._rest and self._due != _NEVER:
@@ -278,16 +278,16 @@ class Worker:
         self._renewed_at = time.monotonic()
 
     def _fence(self, connection: Connection) -> None:
-        """Raise `LeaseLost` unless we still hold the lease; renew it where a third of its time is over."""
+        """Raise `LeaseLost` unless we still hold the lease. Renew it after a third of its time."""
         if not _held(connection, self._name).is_that_of(self._owner, self._number):
             raise LeaseLost("another process took over the background work")
         if time.monotonic() - self._renewed_at > self._lease_s / 3:
             self._renew(connection)
 
     def join_in(self, connection: Connection) -> None:
-        """Like the fence, for results that are no index files: an urgent holder does not invalidate them.
+        """Like the fence, for results other than index files: an urgent holder does not invalidate them.
 
-        Takes the lease back where the urgent holder is done.
+        Takes the lease back if the urgent holder has finished.
         """
         held = _held(connection, self._name)
         if held.owner.startswith(_URGENT):

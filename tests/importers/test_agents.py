@@ -90,6 +90,47 @@ def test_a_session_of_codex_is_imported(tmp_path: Path, needs: Needs) -> None:
     assert "09:00" in records[2].content
 
 
+def test_a_forked_session_of_codex_does_not_repeat_what_it_continues(tmp_path: Path, needs: Needs) -> None:
+    needs(CODEX)
+    home, project = tmp_path / "codex", tmp_path / "harbour"
+    home.mkdir()
+    project.mkdir()
+
+    def asked(*words: str) -> None:
+        done = run(NODE, CODEX, "exec", "--skip-git-repo-check", *words, environ=environ, cwd=project)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    with ScriptedModel([ANSWER, "At five.", "On Sundays."], repeat=True) as model:
+        (home / "config.toml").write_text(codex_settings(model.openai_url))
+        environ = offline(tmp_path / "home", CODEX_HOME=str(home), SCRIPTED_KEY="none")
+        asked(QUESTION)
+        (first,) = (home / "sessions").rglob("*.jsonl")
+        session = json.loads(first.read_text().splitlines()[0])["payload"]["id"]
+        asked("fork", session, "When does it close?")
+        as_older_versions_wrote(first)
+        for state in home.glob("*.sqlite*"):
+            state.unlink()
+        asked("fork", session, "And when is it shut?")  # the program repeats the history, as it is of the older form
+    forks = [one.read_text() for one in (home / "sessions").rglob("*.jsonl") if one != first]
+    assert sorted(QUESTION in one for one in forks) == [False, True]
+    with loom.open(embedder="none") as memory:
+        found = import_history(memory, home / "sessions")
+        records = sorted(memory.list(limit=50).records, key=lambda one: one.created_at)
+    assert (found.formats, found.skipped, found.complete) == ({"codex": 3}, 0, True)
+    told = [QUESTION, ANSWER, "When does it close?", "At five.", "And when is it shut?", "On Sundays."]
+    assert [one.content for one in records] == told
+    assert len({one.session_id for one in records}) == 3
+
+
+def as_older_versions_wrote(rollout: Path) -> None:
+    """Give a rollout the form in which a fork repeats it: without ordinals and a mode of its history."""
+    lines = [json.loads(line) for line in rollout.read_text().splitlines()]
+    for line in lines:
+        line.pop("ordinal", None)
+    lines[0]["payload"].pop("history_mode", None)
+    rollout.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def codex_settings(address: str) -> str:
     """Settings with which Codex asks a scripted model, and no other server."""
     return f"""

@@ -220,6 +220,30 @@ def test_since_and_project_narrow_what_is_imported(memory: Memory, tmp_path: Pat
         assert done.records + done.present == count, project
 
 
+@pytest.mark.parametrize("turns", [True, False])
+def test_what_a_fork_of_codex_repeats_is_left_out_where_its_turns_have_ids(
+    memory: Memory, tmp_path: Path, turns: bool
+) -> None:
+    old, fork = "0196f0bc-0ab6-76d2-8f76-c300be734bcf", "0196f0bc-4bf1-7c03-9491-6ed91755085c"
+
+    def turn(id: str, said: str) -> list[dict[str, Any]]:
+        content = [{"type": "input_text", "text": said}]
+        started = {"type": "event_msg", "payload": {"type": "task_started", **({"turn_id": id} if turns else {})}}
+        return [
+            started,
+            {"type": "response_item", "payload": {"type": "message", "role": "user", "content": content}},
+        ]
+
+    lines = [
+        *({"type": "session_meta", "payload": {"id": id}} for id in (fork, old)),
+        *turn("0196f0bc-0ad7-7da3-935b-22bc6f73aa5a", "from the session before"),
+        *turn("0196f0bc-5311-7da3-935b-22bc6f73aa5a", "the fork's own"),
+    ]
+    (tmp_path / "rollout.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert import_history(memory, tmp_path / "rollout.jsonl").skipped == 0
+    assert texts(memory) == [*([] if turns else ["from the session before"]), "the fork's own"]
+
+
 def test_a_dry_run_counts_and_writes_nothing(memory: Memory, tmp_path: Path) -> None:
     path = written(tmp_path, "codex")
     planned = import_history(memory, path, dry_run=True)

@@ -2,6 +2,10 @@
 
 The items of the conversation with the model are messages. Insertions of the program (its instructions, the
 environment, the contents of AGENTS.md) and its notes about events are left out.
+
+A fork is a session that continues another. Newer versions of Codex refer to the rollout of the other. Older ones
+repeat its header and its turns behind the fork's own header, with new times. Those turns are left out, as the other
+rollout has them: their ids are UUIDs of version 7 and older than the fork's.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+from uuid import UUID
 
 from loom.errors import InvalidInput
 from loom.importers.json_reader import parsed_json
@@ -45,11 +50,14 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 @dataclass(slots=True)
 class RolloutState:
-    """The session, project and model that earlier lines named."""
+    """The session, project and model that earlier lines named, and whether the current lines repeat another
+    session."""
 
     session: str | None = None
     project: str | None = None
     model: str | None = None
+    is_fork: bool = False
+    repeats: bool = False
 
 
 def own_folder(environ: Mapping[str, str]) -> Path:
@@ -89,10 +97,13 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
     kind, item = found.get("type"), found.get("payload")
     if kind == "session_meta" or (kind is None and "instructions" in found):
         meta = item if isinstance(item, Mapping) else found
-        # A fork repeats the header of the session that it continues; the first one is its own.
-        state.session = state.session or text_field(meta, "id", "session_id")
+        named = text_field(meta, "id", "session_id")
+        state.is_fork = state.is_fork or state.session not in (None, named)
+        state.session = state.session or named
         state.project = text_field(meta, "cwd") or state.project
         return
+    if isinstance(item, Mapping) and (turn := text_field(item, "turn_id")):
+        state.repeats = state.is_fork and _is_older(turn, state.session)
     if kind == "turn_context" and isinstance(item, Mapping):
         state.model = text_field(item, "model") or state.model
         state.project = text_field(item, "cwd") or state.project
@@ -103,6 +114,8 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
     elif kind in ("message", *_CALLS, *_RESULTS):  # older versions wrote the items themselves
         item = found
     else:
+        return
+    if state.repeats:
         return
     for place, message in enumerate(_of_item(item)):
         told = {"model": state.model if message["role"] == "assistant" else None, "project": state.project}
@@ -116,6 +129,15 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
             {name: value for name, value in told.items() if value is not None},
             project=state.project,
         )
+
+
+def _is_older(turn: str, session: str | None) -> bool:
+    """Return whether a turn began before a session, as far as their ids say: UUIDs of version 7 begin with a time."""
+    try:
+        ids = UUID(turn), UUID(session or "")
+    except ValueError:
+        return False
+    return ids[0].version == ids[1].version == 7 and ids[0].int < ids[1].int
 
 
 def _of_item(item: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
+from uuid import uuid4
 
 import loom
 from loom.cli import main
@@ -89,18 +91,26 @@ def test_killing_claude_code_in_the_middle_loses_nothing_that_it_wrote(tmp_path:
     needs(CLAUDE)
     project = tmp_path / "heron"
     project.mkdir()
+    session = str(uuid4())
+    name = re.sub(r"[^A-Za-z0-9]", "-", str(project))
+    transcript = tmp_path / "home" / ".claude" / "projects" / name / f"{session}.jsonl"
+    transcript.parent.mkdir(parents=True)
     with ScriptedModel([Hang()], repeat=True) as model:
         environ = claude_code(tmp_path, model)
-        words = [str(CLAUDE), "-p", SAID, "--model", "scripted"]
+        words = [str(CLAUDE), "-p", SAID, "--model", "scripted", "--session-id", session]
         with subprocess.Popen(
-            words, env=environ, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            words, env=environ, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         ) as child:
-            written = tmp_path / "home" / ".claude" / "projects"
-            until = time.monotonic() + 60
-            while not any("12 May" in one.read_text() for one in written.glob("*/*.jsonl")):
-                assert time.monotonic() < until, "the prompt never came to the transcript"
-                time.sleep(0.05)
-            child.send_signal(signal.SIGKILL)
+            follow = ["tail", "-n", "+1", "-F", str(transcript)]
+            with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as following:
+                assert following.stdout is not None
+                limit = threading.Timer(60, following.kill)
+                limit.start()
+                came = any("12 May" in line for line in following.stdout)
+                child.send_signal(signal.SIGKILL)
+                following.kill()
+                limit.cancel()
+    assert came, "the prompt never came to the transcript"
     with ScriptedModel(["On 12 May."], repeat=True) as model:
         environ |= {"ANTHROPIC_BASE_URL": model.url}
         done = run(CLAUDE, "-p", "When does Heron go live?", "--model", "scripted", environ=environ, cwd=project)
@@ -108,26 +118,59 @@ def test_killing_claude_code_in_the_middle_loses_nothing_that_it_wrote(tmp_path:
         assert any("Heron goes live on 12 May" in request.text for request in model.requests)
 
 
-def test_the_second_session_of_codex_knows_what_the_first_one_said(tmp_path: Path, needs: Needs) -> None:
-    needs(CODEX)
-    home, project = tmp_path / "codex", tmp_path / "heron"
+def codex_home(tmp_path: Path, model: ScriptedModel) -> dict[str, str]:
+    """An environment in which Codex asks a scripted model and runs the `loom` of this tree."""
+    home = tmp_path / "codex"
     home.mkdir()
+    (home / "config.toml").write_text(codex_settings(model.openai_url))
+    return with_loom(tmp_path / "bin", offline(tmp_path / "home", CODEX_HOME=str(home), SCRIPTED_KEY="none"))
+
+
+def codex(*words: object, environ: dict[str, str], cwd: Path) -> str:
+    done = run(NODE, CODEX, *words, environ=environ, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+TRUSTING = ("exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust")
+EVENTS = ["SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"]
+
+
+def test_the_second_session_of_codex_with_the_plugin_knows_what_the_first_one_said(
+    tmp_path: Path, needs: Needs
+) -> None:
+    needs(CODEX)
+    project = tmp_path / "heron"
     project.mkdir()
-    (home / "hooks.json").write_bytes((PLUGIN / "hooks" / "codex.json").read_bytes())
     with ScriptedModel(["Noted."], repeat=True) as model:
-        (home / "config.toml").write_text(codex_settings(model.openai_url))
-        environ = with_loom(tmp_path / "bin", offline(tmp_path / "home", CODEX_HOME=str(home), SCRIPTED_KEY="none"))
-        words = ["exec", "--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
+        environ = codex_home(tmp_path, model)
+        codex("plugin", "marketplace", "add", ROOT, environ=environ, cwd=project)
+        codex("plugin", "add", "loom@loom", environ=environ, cwd=project)
+        servers = codex("mcp", "list", environ=environ, cwd=project)
         for prompt in (SAID, "When does Heron go live?"):
-            done = run(NODE, CODEX, *words, prompt, environ=environ, cwd=project)
-            assert done.returncode == 0, done.stdout + done.stderr
+            codex(*TRUSTING, prompt, environ=environ, cwd=project)
         asked = model.requests[-1].text
+    assert "loom mcp --project" in re.sub(" +", " ", servers)
+    assert "skills/memory/SKILL.md" in asked
     assert "12 May" in asked
     assert "<memory>" in asked
     assert SECRET not in asked
     reports = read_reports(log_of(memory_of_project(project, environ)), 50)
-    assert {one.event for one in reports} >= {"SessionStart", "UserPromptSubmit", "Stop"}
+    assert [one.event for one in reports] == EVENTS * 2
     assert [one.error for one in reports if one.error] == []
+
+
+def test_codex_runs_the_copied_hooks(tmp_path: Path, needs: Needs) -> None:
+    needs(CODEX)
+    project = tmp_path / "heron"
+    project.mkdir()
+    with ScriptedModel(["Noted."], repeat=True) as model:
+        environ = codex_home(tmp_path, model)
+        (tmp_path / "codex" / "hooks.json").write_bytes((PLUGIN / "hooks" / "codex.json").read_bytes())
+        codex(*TRUSTING, SAID, environ=environ, cwd=project)
+    reports = read_reports(log_of(memory_of_project(project, environ)), 50)
+    assert [(one.event, one.error) for one in reports] == [(event, "") for event in EVENTS]
+    assert sum(one.kept for one in reports) == 2
 
 
 def test_the_manifests_name_this_version_and_claude_code_finds_them_valid(tmp_path: Path, needs: Needs) -> None:

@@ -1,6 +1,6 @@
 """What an import costs beside `remember` of the same texts in batches, and how much memory it holds.
 
-    python -m benchmarks.importing [--messages 100000] [--memory-mb 1024]
+    python -m benchmarks.importing [--messages 100000] [--memory-mb 1024] [--save]
 
 A file of messages is written as JSON Lines and as one JSON array. Each way runs in a process of its own on a new
 file, without an embedder: `remember` of the texts in lists of 256, then each import, until everything is indexed. CPU
@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 import loom
+from benchmarks import figures
 from benchmarks.measuring import messages
 from loom.importers import import_history
 
@@ -88,36 +89,50 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.importing", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--memory-mb", type=int, default=1024)
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     parser.add_argument("--step", nargs=3, metavar=("ROLE", "SOURCE", "STORE"))
     chosen = parser.parse_args(arguments)
     if chosen.step:
         step(*chosen.step)
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        lines, array = Path(folder, "chat.jsonl"), Path(folder, "chat.json")
-        write(lines, chosen.messages, array=False)
-        write(array, chosen.messages, array=True)
-        base = measured("remember", lines, Path(folder, "remember.loom"))
-        print(f"{chosen.messages:,} messages; remember in lists of {_BATCH}: {base['cpu_s']:.1f} s of CPU time")
-        for role, source, told in (
-            ("raw", lines, "JSON Lines, --raw"),
-            ("import", lines, "JSON Lines"),
-            ("import", array, "one JSON array"),
-        ):
-            store = Path(folder, f"{role}-{source.name}.loom")
-            found = measured(role, source, store)
-            print(f"  import of {told}: {found['cpu_s'] / base['cpu_s']:.2f} x, peak {found['peak_mb']:.0f} MB")
-        again = measured("import", lines, Path(folder, "import-chat.jsonl.loom"))
-        print(f"  the same again, nothing new: {again['cpu_s'] / base['cpu_s']:.2f} x")
-        if chosen.memory_mb:
-            peaks = []
-            for megabytes in (chosen.memory_mb // 16, chosen.memory_mb):
-                large = Path(folder, "large.json")
-                write_large(large, megabytes)
-                peaks.append(measured("dry", large, large)["peak_mb"])
-                print(f"  an array of {megabytes:,} MB, dry run: peak {peaks[-1]:.0f} MB")
-            return 0 if peaks[1] < peaks[0] + 16 else 1
-    return 0
+    with (
+        figures.saving_output("importing", arguments, is_wanted=chosen.save) as kept,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        kept |= costs(Path(folder), chosen.messages)
+        peaks = kept["peaks"] = large_peaks(Path(folder), chosen.memory_mb)
+    return 0 if max(peaks, default=0) <= min(peaks, default=0) + 16 else 1
+
+
+def costs(folder: Path, count: int) -> dict[str, float]:
+    """Print and return the CPU time of each way to import a chat, as a multiple of that of `remember`."""
+    lines, array = folder / "chat.jsonl", folder / "chat.json"
+    write(lines, count, array=False)
+    write(array, count, array=True)
+    base = measured("remember", lines, folder / "remember.loom")
+    print(f"{count:,} messages; remember in lists of {_BATCH}: {base['cpu_s']:.1f} s of CPU time", flush=True)
+    found: dict[str, float] = {"messages": count}
+    for name, role, source, told in (
+        ("raw", "raw", lines, "import of JSON Lines, --raw"),
+        ("lines", "import", lines, "import of JSON Lines"),
+        ("array", "import", array, "import of one JSON array"),
+        ("again", "import", lines, "the JSON Lines again, nothing new"),
+    ):
+        took = measured(role, source, folder / f"{role}-{source.name}.loom")
+        found[name] = took["cpu_s"] / base["cpu_s"]
+        print(f"  {told}: {found[name]:.2f} x, peak {took['peak_mb']:.0f} MB", flush=True)
+    return found
+
+
+def large_peaks(folder: Path, megabytes: int) -> list[float]:
+    """Print and return the peak in MB of a dry run on a file of this size and on one of a sixteenth of it."""
+    peaks = []
+    for size in (megabytes // 16, megabytes) if megabytes else ():
+        large = folder / "large.json"
+        write_large(large, size)
+        peaks.append(measured("dry", large, large)["peak_mb"])
+        print(f"  an array of {size:,} MB, dry run: peak {peaks[-1]:.0f} MB", flush=True)
+    return peaks
 
 
 if __name__ == "__main__":

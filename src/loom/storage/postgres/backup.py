@@ -1,7 +1,7 @@
 """A backup of a database on a server, or of one namespace: a SQLite file that opens as a memory.
 
-The tables of both have the same columns, so rows are copied as they are, with their numbers and checksums. The
-indexes are left out; the file's own are built from the records.
+The tables of both have the same columns, so rows are copied unchanged, with their sequence numbers and checksums. The
+indexes are not copied; the file's own are built from the records.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from loom.storage.temporary import let_go, temporary_beside
 __all__ = ["back_up"]
 
 _ROWS_AT_ONCE = 500
-# What is made again in the file, or has columns of its own there.
+# Tables that are rebuilt in the file, or have other columns there.
 _NOT_COPIED = {"store", "namespaces", "heads", "spaces", "projections", "segments", "segment_chunks", "leases"}
 _COPIED = tuple(table for table in TABLES if table not in _NOT_COPIED)
 
 
 def back_up(engine: Engine, path: str | Path, namespace: str | None) -> None:
-    """Copy a namespace, or all (None), to a file while others write; it replaces that file when it is complete."""
+    """Copy a namespace, or all (None), to a path while others write. The complete copy replaces the file there."""
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the backup to {target} was not made"):
         if not target.parent.is_dir():
@@ -101,7 +101,7 @@ def _copy_progress(connection: PostgresConnection, copy: sqlite3.Connection, num
 
 
 def _copy_identity(connection: PostgresConnection, copy: sqlite3.Connection, numbers: list[int]) -> None:
-    """The identity of the database, and the highest number and time of its namespaces."""
+    """Copy the identity of the database, and the highest sequence number and commit time of its namespaces."""
     heads = [
         connection.execute("SELECT seq, committed_at FROM heads WHERE namespace = ?", (number,)).fetchone()
         for number in numbers

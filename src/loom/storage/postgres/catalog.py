@@ -1,11 +1,11 @@
-"""The PostgreSQL tables, as a list of numbered upgrades, and which programs may use them.
+"""The PostgreSQL tables, as a list of numbered upgrades, and the formats of programs that may use them.
 
-The tables have the columns of the SQLite ones (`loom.storage.sqlite.schema`), and `heads`, which has the counter and
-the clock of each namespace and is its write lock. A sequence number is `namespace << 40 | counter`, so it is unique
-in the database and its namespace can be told from it.
+The tables have the columns of the SQLite ones (`loom.storage.sqlite.schema`). The table `heads` has a row for each
+namespace, with its counter and its clock; this row is also its write lock. A sequence number is
+`namespace << 40 | counter`, so it is unique in the database and contains its namespace.
 
 Each upgrade runs in one transaction with its version. It states the oldest program that may still read the tables and
-the oldest that may write them, so that hosts of two versions can work side by side.
+the oldest that may write them, so that hosts with two versions can use one database.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ _UPGRADES = (
     """,
 )
 
-# For each upgrade: the oldest formats whose programs may read and write the tables after it.
+# For each upgrade, the oldest formats whose programs may read and write the tables after it.
 _STILL_READ = (1,)
 _STILL_WRITE = (1,)
 
@@ -192,7 +192,7 @@ FORMAT = len(_UPGRADES)
 
 
 class Formats(NamedTuple):
-    """The format of the tables, and the formats that a program must know at least to read or write them."""
+    """The format of the tables, and the oldest formats whose programs may read or write them."""
 
     format: int
     min_reader: int
@@ -200,7 +200,7 @@ class Formats(NamedTuple):
 
 
 def read_formats(connection: psycopg.Connection[Any], schema: str) -> Formats | None:
-    """The formats of the tables in a schema; None where there are none."""
+    """The formats of the tables in a schema; None without tables."""
     (found,) = connection.execute("SELECT to_regclass(%s)", [f'"{schema}".store']).fetchone() or (None,)
     if found is None:
         return None
@@ -209,7 +209,7 @@ def read_formats(connection: psycopg.Connection[Any], schema: str) -> Formats | 
 
 
 def check_formats(formats: Formats, place: str, read_only: bool) -> None:
-    """Refuse tables that this program cannot use; a newer program has made them."""
+    """Refuse tables of a newer program that this one cannot use."""
     needed = formats.min_reader if read_only else formats.min_writer
     if needed > FORMAT:
         use = "read" if read_only else "write"
@@ -227,7 +227,7 @@ def upgrade(connection: psycopg.Connection[Any], schema: str, store_id: str, now
     done = 0 if found is None else found.format
     if done >= FORMAT:
         return
-    # Unqualified names in a script are those of the schema; the path is reset with the transaction.
+    # Unqualified names in a script belong to the schema. The end of the transaction resets the path.
     connection.execute("SELECT set_config('search_path', %s, true)", [f'"{schema}", pg_catalog'])
     for script in _UPGRADES[done:]:
         connection.execute(script.replace(" TEXT", ' text COLLATE "C"').encode())

@@ -1,8 +1,8 @@
-"""The connections of one process to one database, and where that database is.
+"""The connections of one process to one database, and the address of that database.
 
-A URL is libpq's, with options of ours: `schema` (the tables are in it), `cache` (the folder of the index files on
-this host), `connections` (at most this many in this process). Passwords come from where libpq finds them (the URL,
-`PGPASSFILE`, a service file) and are in no message.
+A URL is libpq's, with additional options: `schema` (of the tables), `cache` (the folder of the index files on this
+host), `connections` (the most in this process). libpq finds passwords (in the URL, `PGPASSFILE`, a service file). No
+message contains them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _OLDEST_SERVER = 150_000
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _CONNECTIONS = 16
 _CONNECT_WITHIN_S = 10
-# How long a process that had a connection looks for a server again, and how often.
+# The longest search for a server by a process that had a connection, and the pause between attempts.
 _FIND_AGAIN_S = 30.0
 _FIND_PAUSE_S = 0.1
 
 
 class Address(NamedTuple):
-    """Where a database is: libpq's connection string, the schema, the cache folder, and how many connections."""
+    """The address of a database: libpq's connection string, schema, cache folder, and limit of connections."""
 
     conninfo: str
     schema: str
@@ -54,7 +54,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """The address that a URL names; raises `InvalidInput` for one that libpq does not understand."""
+        """The address in a URL. Raises `InvalidInput` for a URL that libpq does not accept."""
         base, _, query = url.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
         schema = options.pop("schema", "loom")
@@ -72,7 +72,7 @@ class Address(NamedTuple):
             raise InvalidInput(f"this is no PostgreSQL URL: {_without_password(str(error), base)}") from None
         given.setdefault("connect_timeout", _CONNECT_WITHIN_S)
         given.setdefault("application_name", "loom")
-        # A host that stops answering is noticed within half a minute, and not after the two hours of the kernel.
+        # Detects a host that stops answering within half a minute; the kernel's default takes two hours.
         for name, value in (("keepalives_idle", 10), ("keepalives_interval", 5), ("keepalives_count", 3)):
             given.setdefault(name, value)
         given.setdefault("tcp_user_timeout", 30_000)
@@ -102,7 +102,7 @@ def _without_password(said: str, base: str) -> str:
 
 
 class Server:
-    """Connections to one database, lent to one block each. All engines of a process on one address share it."""
+    """A pool of connections to one database. All engines of a process on one address share it."""
 
     def __init__(self, address: Address, read_only: bool, clock: Clock) -> None:
         self.address = address
@@ -125,13 +125,13 @@ class Server:
             raise
 
     def reset(self) -> None:
-        """Start without a connection: at birth, and in a child process after fork."""
+        """Start without a connection, as a new pool and in a child process after fork."""
         self._idle: deque[psycopg.Connection[Any]] = deque()
         self._room = threading.BoundedSemaphore(self.address.connections)
         self._own = threading.local()
 
     def abandon(self) -> list[psycopg.Connection[Any]]:
-        """Give up the connections that a parent process goes on using; the caller keeps them from being closed."""
+        """Drop and return the connections of a parent process, which still uses them. They must not be closed."""
         left = [*self._idle]
         self.reset()
         return left
@@ -141,7 +141,7 @@ class Server:
         return self._closed
 
     def close(self) -> None:
-        """Close every connection that is not lent, and the others when they come back."""
+        """Close all idle connections at once, and the others when they are returned."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
@@ -153,7 +153,7 @@ class Server:
                     f"{self.place} is PostgreSQL {connection.info.server_version // 10_000}; loom needs 15 or later"
                 )
             self._check_encoding(connection)
-            # A pooler in between has given us a number of its own: what one transaction prepares, another lacks.
+            # A pooler reports a process id of its own. Behind it, a later transaction lacks prepared statements.
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             self.prepared = row == (connection.info.backend_pid,)
             formats = read_formats(connection, self.address.schema)
@@ -180,7 +180,7 @@ class Server:
 
     @contextmanager
     def lent(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection for a block, outside a transaction."""
+        """Lend a connection for a block, outside a transaction."""
         connection = self.lend()
         try:
             yield connection
@@ -188,9 +188,9 @@ class Server:
             self.give_back(connection)
 
     def lend(self) -> psycopg.Connection[Any]:
-        """A connection for this thread, which gives it back; a new one where none is idle.
+        """Lend an idle connection, or a new one, to this thread, which must return it.
 
-        A thread that has one already is not made to wait for another.
+        A thread that already has a connection does not wait for another.
         """
         depth = getattr(self._own, "depth", 0)
         if not depth:
@@ -217,7 +217,7 @@ class Server:
         return self._connect()
 
     def give_back(self, connection: psycopg.Connection[Any]) -> None:
-        """Take a connection back; one that is in the middle of something is closed."""
+        """Return a connection. One inside a transaction is closed."""
         self._own.depth -= 1
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         if idle and not connection.closed and not self._closed:
@@ -228,7 +228,7 @@ class Server:
             self._room.release()
 
     def drop_idle(self) -> None:
-        """Close the connections that are not lent: the server that they lead to is of no use any more."""
+        """Close the idle connections, because their server is unusable."""
         while self._idle:
             try:
                 self._idle.pop().close()
@@ -236,7 +236,7 @@ class Server:
                 return
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """A new connection. A process that has had one looks for a server for a while: another may take over."""
+        """Open a connection. A process that has had one retries for a while, because another server may take over."""
         deadline = time.monotonic() + (_FIND_AGAIN_S if self._known else 0.0)
         while True:
             try:
@@ -261,7 +261,7 @@ class Server:
 
 
 def _may_come_back(error: psycopg.Error) -> bool:
-    """Whether a server may accept a connection that it, or nothing, refused."""
+    """Whether a connection may succeed later, after a server refused it or no server answered."""
     refused = errors.InvalidPassword | errors.InvalidAuthorizationSpecification | errors.InvalidCatalogName
     return is_gone(error) and not isinstance(error, refused) and "password authentication" not in str(error)
 

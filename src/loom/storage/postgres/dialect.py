@@ -1,8 +1,8 @@
-"""SQLite's SQL spelled as PostgreSQL's.
+"""Translation of SQLite's SQL into PostgreSQL's.
 
-The statements of a store are written once, in `loom.storage.sqlite`. What differs is little: how values are named,
-lists of values, hints for SQLite's planner, and statements about the counter of sequence numbers, which PostgreSQL
-has for each namespace. Spelling is by text, once for each statement, and the outcome is remembered.
+The statements of a store are written once, in `loom.storage.sqlite`. Few parts differ: placeholders, lists of values,
+hints for SQLite's planner, and statements about the counter of sequence numbers, which PostgreSQL has for each
+namespace. The translation replaces text, once for each statement, and is cached.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TABLES = (
 )
 
 ARCHIVED = "\x01@"
-"""What a text begins with that stands for one in an archive block: no stored text does (see `spoken_connection`)."""
+"""The prefix of a mark in place of a text in an archive block. No stored text has it (see `spoken_connection`)."""
 
 _KEYS = {
     "pins": ("record",),
@@ -98,7 +98,7 @@ _DATA = "DATA_OF_ARCHIVE"
 _VALUE = r"(\?\d*)"
 
 _REWRITES: tuple[tuple[str, str], ...] = (
-    # Lists of values: numbers are selected as `value`, texts as `atom`.
+    # Lists of values: statements select numbers as `value` and texts as `atom`.
     (rf"IN \(SELECT value FROM json_each\({_VALUE}\)\)", r"= ANY(CAST(\1#n AS bigint[]))"),
     (rf"IN \(SELECT atom FROM json_each\({_VALUE}\)\)", r"= ANY(CAST(\1#t AS text[]))"),
     (rf"json_each\({_VALUE}\) (?!UNION)(\w+)", r"unnest(CAST(\1#n AS bigint[])) \2(value)"),
@@ -125,7 +125,7 @@ _INSERT = re.compile(r"^(\s*)INSERT OR (IGNORE|REPLACE) INTO (\w+) \(([^)]*)\)(.
 
 
 class _List(Enum):
-    """How a value is given: as it is, or a list of numbers or texts in JSON."""
+    """The form of a value: unchanged, or a JSON list of numbers or texts."""
 
     NO = ""
     NUMBERS = "#n"
@@ -133,14 +133,14 @@ class _List(Enum):
 
 
 class Spoken(NamedTuple):
-    """A statement in PostgreSQL's SQL, and which of the given values it takes, in order."""
+    """A statement in PostgreSQL's SQL, and the places of its values among those given, in order."""
 
     text: bytes
     order: tuple[tuple[int | str, _List], ...]
     archived: bool
 
     def values(self, given: Sequence[Any] | Mapping[str, Any], namespace: int) -> list[Any]:
-        """The values in the order in which this statement takes them."""
+        """The values in the order of this statement."""
         return [_given(given, place, kind, namespace) for place, kind in self.order]
 
 
@@ -154,14 +154,14 @@ def _given(given: Any, place: int | str, kind: _List, namespace: int) -> Any:
 
 
 class Dialect:
-    """Spells statements for the tables of one schema."""
+    """Translates statements for the tables of one schema."""
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
         self._known: dict[str, Spoken] = {}
 
     def spell(self, statement: str) -> Spoken:
-        """A statement of SQLite's in PostgreSQL's SQL."""
+        """Translate a statement of SQLite's into PostgreSQL's SQL."""
         known = self._known.get(statement)
         if known is None:
             if len(self._known) > _MOST_REMEMBERED:
@@ -207,7 +207,7 @@ _TO_NOTHING = (
 
 
 def _archived(part: str) -> str:
-    """The text or the data of `records r`; the name of both where they are in an archive block."""
+    """SQL for the text or the data of `records r`; a mark if they are in an archive block."""
     mark = ARCHIVED.replace("\x01", "\\001")
     return f"CASE WHEN r.block IS NULL THEN r.{part} ELSE E'{mark}{part} ' || r.block || ' ' || r.seq END"
 

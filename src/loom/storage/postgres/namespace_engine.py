@@ -1,9 +1,9 @@
 """The transactions of one namespace of a database in one process, and the index files of this host.
 
-A write locks the row of the namespace in `heads` first, as SQLite's `BEGIN IMMEDIATE` locks the file: writes of a
-namespace happen one after another, their numbers become visible in their order, and there is nothing to deadlock on.
-A read is REPEATABLE READ and read only, so all that it sees is of one moment. Nothing is left in a session: a pooler
-in transaction mode may stand between.
+A write first locks the row of the namespace in `heads`, as SQLite's `BEGIN IMMEDIATE` locks the file. So the writes
+of a namespace are serial, their sequence numbers become visible in order, and they cannot deadlock. A read is
+REPEATABLE READ and read-only, so it sees one snapshot. No state remains in a session, so a pooler in transaction mode
+works.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from loom.storage.temporary import let_go, temporary_beside
 
 __all__ = ["Engine"]
 
-# A wait for another writer is made of pieces of this length, so that a thread which is asked to stop does.
+# A wait for another writer is split into pieces of this length, so that it can be interrupted.
 _WAIT_PIECE_S = 1.0
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHUNK_BYTES = 1 << 20
-# The rows that forgetting leaves empty.
+# The rows that forgetting has emptied, by table.
 _EMPTIED = (
     ("records", "version = 0"),
     ("vectors", "record IS NULL"),
@@ -47,25 +47,25 @@ _EMPTIED = (
     ("awaited", "id_hash IS NULL"),
     ("blocks", "records = 0"),
 )
-# Connections that the server closed meanwhile are found one by one; after this many a new error is believed.
+# Connections that the server has closed are discovered one by one. After this many the server is assumed to fail.
 MOST_STALE = 100
 
 _Key = tuple[Address, int, bool]
 _registry: dict[_Key, Engine] = {}
 _servers: dict[tuple[Address, bool], Server] = {}
 _registry_lock = threading.RLock()
-_inherited: list[object] = []  # connections of a parent process: kept, so that nothing closes them here
+_inherited: list[object] = []  # connections of a parent process: referenced, so that this process never closes them
 
 
 class _Scope(threading.local):
-    """What this thread is in the middle of: the connection of its `reading` block, and its write."""
+    """The state of this thread: the connection of its `reading` block, and its write."""
 
     reading: PostgresConnection | None = None
     writing: bool = False
 
 
 class Engine:
-    """One namespace of a database in this process. `acquire` opens or joins it, `release` gives up one handle."""
+    """One namespace of a database in this process. `acquire` opens or joins it, `release` drops one handle."""
 
     def __init__(self, server: Server, key: _Key, clock: Clock, busy_timeout_s: float, file_mode: int) -> None:
         self.server = server
@@ -99,7 +99,7 @@ class Engine:
         clock: Clock,
         file_mode: int = FILE_MODE,
     ) -> Engine:
-        """Open a namespace, which is created where it is missing, or join the engine that this process has on it."""
+        """Open a namespace, and create a missing one, or join this process's engine on it."""
         address = Address.of(url)
         with _registry_lock:
             server = _servers.get((address, read_only))
@@ -118,7 +118,7 @@ class Engine:
     def join(
         cls, server: Server, number: int, clock: Clock, busy_timeout_s: float = 30.0, file_mode: int = FILE_MODE
     ) -> Engine:
-        """One more handle on a namespace, by its number."""
+        """Add a handle on a namespace, by its number."""
         key = (server.address, number, server.read_only)
         with _registry_lock:
             known = _registry.get(key)
@@ -129,7 +129,7 @@ class Engine:
             return engine
 
     def release(self, wait_s: float = 5.0) -> bool:
-        """Give up a handle; True where it was the last one and everything is closed."""
+        """Drop a handle. Returns True if it was the last and everything is closed."""
         with _registry_lock:
             self._references -= 1
             if self._references > 0:
@@ -156,7 +156,7 @@ class Engine:
         self._hurried.add(thread)
 
     def after_fork(self) -> None:
-        """In a child process: the connections are the parent's."""
+        """Drop the state of the parent process in a child: the connections are the parent's."""
         self._scope = _Scope()
         self._hurried = weakref.WeakSet()
 
@@ -204,9 +204,9 @@ class Engine:
 
     @contextmanager
     def write(self, wait_s: float | None = None) -> Iterator[Connection]:
-        """A transaction that holds the lock of the namespace; commits at the end, or rolls everything back.
+        """A transaction with the lock of the namespace. Commits at the end, or rolls back after an error.
 
-        Raises `StoreBusy` where others write for longer than `wait_s`, by default the store's `busy_timeout_s`.
+        Raises `StoreBusy` if others write for longer than `wait_s`, by default the store's `busy_timeout_s`.
         """
         if self.read_only:
             raise ReadOnly(f"{self.server.place} was opened read-only; open it without read_only=True to write")
@@ -250,7 +250,7 @@ class Engine:
         writing.__exit__(None, None, None)
 
     def connection_on(self, raw: psycopg.Connection[Any]) -> PostgresConnection:
-        """What executes our statements on a connection of the server."""
+        """An executor of our statements on a connection of the server."""
         return PostgresConnection(raw, self.server.dialect, self.namespace, self.archive, self.server.prepared)
 
     def _check_open(self) -> None:
@@ -262,9 +262,9 @@ class Engine:
         return raw
 
     def _answered(self, statements: bytes) -> tuple[psycopg.Connection[Any], PGresult]:
-        """A connection on which these were executed, and the outcome of the last of them.
+        """Execute the first statements of a transaction. Returns the connection and the result of the last one.
 
-        Nothing was done before them, so they are executed again where the connection, or its server, has gone.
+        Nothing precedes them, so they are retried if the connection, or its server, is lost.
         """
         self._check_open()
         for _ in range(MOST_STALE):
@@ -286,11 +286,11 @@ class Engine:
         raise self.all_closed()
 
     def all_closed(self) -> StoreUnavailable:
-        """The error of a server that closes whatever it is asked on."""
+        """The error for a server that closes every connection."""
         return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
 
     def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
-        """A connection in a transaction that holds the lock of the namespace, and its head."""
+        """Begin a transaction with the lock of the namespace. Returns the connection and the head."""
         deadline = time.monotonic() + wait_s
         number = f"{self.namespace:d}"
         begun = self.server.dialect.spell(BEGUN).text.decode().replace("%s", number)
@@ -298,7 +298,7 @@ class Engine:
         while True:
             left_s = max(0.001, min(_WAIT_PIECE_S, deadline - time.monotonic()))
             try:
-                # The head is read by a statement after the one that waited: that one has an older snapshot.
+                # A separate statement reads the head, because the one that waited for the lock has an older snapshot.
                 raw, result = self._answered(
                     f"BEGIN; SET LOCAL lock_timeout = {max(1, int(left_s * 1000))}; "
                     f"SELECT 1 FROM {heads} WHERE namespace = {number} FOR UPDATE; "
@@ -324,17 +324,17 @@ class Engine:
         if done.command_status != b"COMMIT":
             raise StoreUnavailable(f"{self.server.place} rolled a write back; nothing was written. Try again.")
 
-    # -- what files need, and this does not ----------------------------------------------------------
+    # -- operations of files that a server does not need -----------------------------------------------
 
     def fold_wal(self) -> None:
-        """The server folds its own log."""
+        """Do nothing: the server folds its own log."""
 
     def clean_up_by(self, deadline: float) -> bool:
-        """The server's log and dead rows are out of reach of a transaction; see docs/postgres.md."""
+        """Do nothing: a transaction cannot erase the server's log and dead rows; see docs/postgres.md."""
         return True
 
     def vacuum(self) -> int:
-        """Remove the rows that forgetting emptied, and vacuum the tables; how many bytes were given back."""
+        """Remove the rows that forgetting emptied, and vacuum the tables. Returns the number of bytes freed."""
         size = (
             b"SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c "
             b"WHERE c.relkind = 'r' AND c.relnamespace = CAST(%s AS regnamespace)"
@@ -354,7 +354,7 @@ class Engine:
         yield
 
     def integrity(self, connection: Connection) -> list[str]:
-        """Nothing: PostgreSQL verifies its pages itself (`pg_amcheck`, data checksums)."""
+        """Find nothing: PostgreSQL verifies its pages itself (`pg_amcheck`, data checksums)."""
         return []
 
     def now_for_leases(self, connection: Connection) -> int:
@@ -365,7 +365,7 @@ class Engine:
     # -- index files -------------------------------------------------------------------------------
 
     def publish_file(self, name: str) -> None:
-        """Put the bytes of an index file into the database; the transaction that names it comes after."""
+        """Copy an index file into the database, before the transaction that names it."""
         insert = f'INSERT INTO "{self.server.address.schema}".segment_chunks VALUES (%s, %s, %s, %b)'.encode()
         with (
             translated(self.server.place),
@@ -420,7 +420,7 @@ class Engine:
 
 
 class _Once(PostgresConnection):
-    """Executes one statement that reads, outside a transaction; again where its connection turned out to be gone."""
+    """Executes one reading statement outside a transaction, and retries it if the connection is lost."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -446,7 +446,7 @@ class _Once(PostgresConnection):
         rows = connection.execute_plainly(statement, parameters)
         if is_whole(rows):
             return Rows(len(rows), rows)
-        # Some texts are in archive blocks, which must be read in the same state.
+        # Some texts are in archive blocks, which must be read on the same snapshot.
         _execute(raw, _BEGIN_READING)
         return Rows(len(rows), connection.execute(statement, parameters).fetchall())
 
@@ -461,7 +461,7 @@ def _head(result: PGresult) -> tuple[Any, ...] | None:
 
 
 def _execute(raw: psycopg.Connection[Any], statements: bytes) -> PGresult:
-    """Execute statements without values in one round trip; the outcome of the last one."""
+    """Execute statements without values in one round trip. Returns the result of the last one."""
     with raw.lock:
         result = raw.pgconn.exec_(statements)
     if result.status == ExecStatus.FATAL_ERROR:
@@ -472,7 +472,7 @@ def _execute(raw: psycopg.Connection[Any], statements: bytes) -> PGresult:
 
 
 def _roll_back(raw: psycopg.Connection[Any]) -> None:
-    """End a transaction that is open; a connection that cannot is closed."""
+    """Roll back an open transaction, or close the connection if that fails."""
     if raw.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         try:
             _execute(raw, b"ROLLBACK")

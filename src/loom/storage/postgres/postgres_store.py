@@ -37,7 +37,7 @@ class _Transaction(SqliteTransaction):
         return super().add_rows(table, rows)
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
-        # SQL here cannot count, and a write takes longer than a count.
+        # The server cannot count tokens, and a write takes longer than a count.
         written = super().append([self._counted(draft) for draft in drafts])
         self._counts = True
         return written
@@ -72,8 +72,8 @@ class PostgresStore(Handle):
     """One namespace of a PostgreSQL database. See `loom.storage.contract.Store`.
 
     With `all_namespaces` it may also list and forget the other namespaces of the database. `durability` is the
-    server's (`synchronous_commit`). All stores of one process on one namespace share their background work; `tail`,
-    `lease_s` and `limits` are those of the first one.
+    server's (`synchronous_commit`). All stores of a process on one namespace share their background work. The first
+    store sets `tail`, `lease_s` and `limits`.
     """
 
     _begin = _Transaction
@@ -122,7 +122,7 @@ class PostgresStore(Handle):
 
     @property
     def engine(self) -> Engine:
-        """The namespace in this process, which all its stores on it share."""
+        """The engine of the namespace, which all stores of this process on the namespace share."""
         return self._engine
 
     @property

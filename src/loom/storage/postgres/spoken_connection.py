@@ -1,8 +1,8 @@
-"""A connection that speaks the statements of SQLite to PostgreSQL, in the caller's transaction.
+"""A connection that executes SQLite's statements on PostgreSQL, in the caller's transaction.
 
-PostgreSQL's text cannot hold NUL, and ours may. So texts are escaped on the way in, where they hold NUL or the escape
-itself (U+0001), and unescaped on the way out. The same mark stands for texts that are in archive blocks, which
-are read from there.
+PostgreSQL's text cannot contain NUL, and ours may. So a text with NUL or with the escape character itself (U+0001) is
+escaped when it is written, and unescaped when it is read. A mark with the same character takes the place of a text in
+an archive block, which is then read from the block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from loom.storage.sqlite.transactions import BEGUN
 
 __all__ = ["ADAPTERS", "PostgresConnection", "Rows", "is_gone", "is_whole", "translate", "translated"]
 
-# From this many rows on COPY takes less time than the statement for each.
+# From this many rows on COPY is faster than one statement for each row.
 _FEWEST_COPIED = 8
 
 _UNSAFE = re.compile("[\x00\x01]")
@@ -46,7 +46,7 @@ _UNESCAPED = {"a": "\x00", "b": "\x01"}
 
 
 class _TextDumper(Dumper):
-    """Text as PostgreSQL can hold it. Its type is left to the server."""
+    """Escapes text for PostgreSQL. The server infers its type."""
 
     oid = 0
 
@@ -57,7 +57,7 @@ class _TextDumper(Dumper):
 
 
 class _TextLoader(Loader):
-    """Text as it was given; a mark of the archive stays one."""
+    """Unescapes text. A mark of the archive stays a mark."""
 
     def load(self, data: Any) -> str:
         text = str(data, "utf-8")
@@ -69,13 +69,13 @@ class _TextLoader(Loader):
 
 
 class _InBlock(str):
-    """What stands for a text in an archive block. Stored text never begins like this before it is unescaped."""
+    """The mark of a text in an archive block. No stored text begins like this before it is unescaped."""
 
     __slots__ = ()
 
 
 class _NumberLoader(Loader):
-    """Sums of whole numbers are whole numbers."""
+    """Loads numeric sums without a fraction as integers."""
 
     def load(self, data: Any) -> int | float:
         text = bytes(data)
@@ -95,7 +95,7 @@ ADAPTERS = _adapters()
 
 
 class PostgresConnection:
-    """One connection in one transaction, on the tables of one namespace. Valid in the block that gives it."""
+    """One connection in one transaction, on the tables of one namespace. Valid inside the block that yields it."""
 
     def __init__(
         self, raw: psycopg.Connection[Any], dialect: Dialect, namespace: int, archive: Reader, prepared: bool
@@ -103,22 +103,22 @@ class PostgresConnection:
         self.raw = raw
         self.text_factory: Any = str
         self.head: tuple[Any, ...] | None = None
-        """What `BEGUN` is answered with, which the statement that locked the namespace has read."""
+        """The result of `BEGUN`, as read by the statement that locked the namespace."""
         self._waiting: list[tuple[str, list[Any]]] = []
         self.namespace = namespace
         self._dialect = dialect
         self._archive = archive
         self._prepared = None if prepared else False
 
-    # A transaction that writes one record is mostly one INSERT and the new head. Statements whose outcome is not
-    # asked for wait until another one is executed or the transaction ends, and are then one statement, or a COPY.
+    # A transaction that writes one record usually consists of one INSERT and the new head. Statements without a
+    # needed result wait for the next statement or the end of the transaction, and become one statement, or a COPY.
 
     def defer(self, statement: str, rows: Sequence[Any]) -> None:
-        """Execute an INSERT for each of the rows, at the latest before any other statement."""
+        """Execute an INSERT for each of the rows before the next statement."""
         self._waiting += [(statement, [*row]) for row in rows]
 
     def settle(self, statement: str = "", values: Sequence[Any] = ()) -> None:
-        """Execute what waits, and this statement with it."""
+        """Execute the deferred statements together with this one."""
         waiting, self._waiting = self._waiting, []
         by_statement: dict[str, list[list[Any]]] = {}
         for one, row in waiting:
@@ -132,7 +132,7 @@ class PostgresConnection:
         self._together([*alone, (statement, [*values])] if statement else alone)
 
     def _together(self, statements: Sequence[tuple[str, list[Any]]]) -> None:
-        """Execute statements that do not read what the others write, in one."""
+        """Execute statements as one. None may read the writes of another."""
         if not statements:
             return
         spoken = [(self._dialect.spell(statement), values) for statement, values in statements]
@@ -164,7 +164,7 @@ class PostgresConnection:
         return found
 
     def execute_plainly(self, statement: str, parameters: Any) -> list[tuple[Any, ...]]:
-        """The rows of a statement; a text that is in an archive block is only named (`is_whole`)."""
+        """The rows of a statement. A mark replaces each text in an archive block (`is_whole`)."""
         spoken = self._dialect.spell(statement)
         values = spoken.values(parameters, self.namespace)
         rows: list[tuple[Any, ...]] = self.raw.execute(spoken.text, values, prepare=self._prepared).fetchall()
@@ -180,7 +180,7 @@ class PostgresConnection:
         return found
 
     def _whole(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A row with the texts that are in archive blocks; None for one whose block is damaged."""
+        """A row with its texts from archive blocks; None in place of a text whose block is damaged."""
         return tuple(self._archived(value) if type(value) is _InBlock else value for value in row)
 
     def _archived(self, mark: str) -> str | None:
@@ -189,16 +189,16 @@ class PostgresConnection:
             block = self._archive.block(self, int(number))
             return block.content(int(seq)) if part == "content" else block.data(int(seq))
         except DamagedBlock:
-            return None  # the row names its block, and reading it says so
+            return None  # the row names its block, and reading it reports the damage
 
 
 def is_whole(rows: list[tuple[Any, ...]]) -> bool:
-    """Whether no text of these rows is in an archive block."""
+    """Whether these rows contain no marks of texts in archive blocks."""
     return not any(type(value) is _InBlock for row in rows for value in row)
 
 
 class Rows:
-    """Rows that were read."""
+    """The rows of a result."""
 
     def __init__(self, rowcount: int, rows: list[tuple[Any, ...]]) -> None:
         self.rowcount = rowcount
@@ -220,7 +220,7 @@ _FIRST_ROWS = 64
 
 @each.register
 def _each(connection: PostgresConnection, query: str, values: Sequence[Any]) -> Iterator[Any]:
-    """The rows of an ordered query, some at a time and then ever more."""
+    """The rows of an ordered query, fetched in batches of growing size."""
     start, count = 0, _FIRST_ROWS
     while True:
         rows = connection.execute(f"{query} LIMIT {count} OFFSET {start}", values).fetchall()
@@ -232,7 +232,7 @@ def _each(connection: PostgresConnection, query: str, values: Sequence[Any]) -> 
 
 @metadata_condition.register
 def _metadata_condition(connection: PostgresConnection, key: Any, value: Any, values: list[Any]) -> str:
-    # jsonb refuses NUL, for which U+0001 stands on both sides here. A list holds a value that it contains.
+    # jsonb refuses NUL, so U+0001 replaces it on both sides here. A list matches a value that it contains.
     choices = [json.dumps(one).replace("\\u0000", "\\u0001") for one in checked_metadata(key, value)]
     values += [json.dumps(key).replace("\\u0000", "\\u0001"), json.dumps(choices)]
     return (
@@ -254,14 +254,14 @@ _UNREADY = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow,
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether an error says that this server, or the connection to it, is of no use any more."""
+    """Whether an error means that this server, or the connection to it, is unusable."""
     if isinstance(error, _UNREADY):
         return True
     return isinstance(error, psycopg.OperationalError) and error.sqlstate is None
 
 
 def translate(error: BaseException, place: str) -> LoomError | None:
-    """The error of ours that stands for one of PostgreSQL's; None for any other."""
+    """Our error for one of PostgreSQL's; None for other exceptions."""
     if not isinstance(error, psycopg.Error):
         return translate_values(error, None)
     if isinstance(error, _BUSY):
@@ -284,13 +284,13 @@ def translate(error: BaseException, place: str) -> LoomError | None:
 
 
 def _said(error: psycopg.Error) -> str:
-    """What the server said, without the values that a detail may quote."""
+    """The server's message, without the values that a detail may quote."""
     said = error.diag.message_primary or str(error).partition("\n")[0]
     return said.strip() or type(error).__name__
 
 
 class translated:  # noqa: N801
-    """A block in which PostgreSQL's errors become ours. (A class, not a generator: every call passes here.)"""
+    """Translates PostgreSQL's errors into ours inside a block. (A class is faster, and every call uses it.)"""
 
     __slots__ = ("_place",)
 

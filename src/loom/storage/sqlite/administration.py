@@ -47,7 +47,7 @@ __all__ = [
     "vacuum",
 ]
 
-# How long a verb waits for the lease: our own worker may be merging large segments.
+# The longest wait of a verb for the lease: this process's worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
 # Merge the indexes, rewrite the file, fold the log into it. SQLite reports no progress within a step.
 _VACUUM_STEPS = 3

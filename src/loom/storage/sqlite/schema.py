@@ -1,4 +1,4 @@
-"""The SQLite schema, as a list of numbered upgrades: scripts, or functions where rows must be read.
+"""The SQLite schema, as a list of numbered upgrades: scripts, or functions if rows must be read.
 
 Upgrade n brings a store from version n-1 to n. All missing upgrades run in one transaction, so a kill in the middle
 leaves the old version intact. A released upgrade is never edited.
@@ -282,7 +282,7 @@ def _statements(script: str) -> list[str]:
 
 _NEW_TABLES = (
     "CREATE TABLE pins_5 (record INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, seq INTEGER NOT NULL)",
-    # A source that a record names and that is not stored yet. Emptied where it stands, as records are.
+    # Sources that records name and that are not stored yet. Emptied in place, as records are.
     """
     CREATE TABLE awaited (
         number INTEGER PRIMARY KEY, namespace INTEGER NOT NULL, id_hash INTEGER, id TEXT NOT NULL,

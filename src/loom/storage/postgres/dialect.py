@@ -115,7 +115,7 @@ _REWRITES: tuple[tuple[str, str], ...] = (
     (r"CAST\(((?:\w+\.)?\w+) AS BLOB\)", r"convert_to(\1, 'UTF8')"),
     (r"\btotal\(((?:[^()]|\([^()]*\))*)\)", r"coalesce(sum(\1), 0)"),
     (r"x''", "CAST('' AS bytea)"),
-    # A whole number of a namespace.
+    # A maximum over one namespace.
     (r"^SELECT max\((\w+)\) FROM (?!namespaces$)(\w+)$", rf"SELECT max(\1) FROM \2 WHERE namespace = {_OWN}"),
 )
 _COMPILED = tuple((re.compile(pattern), spelling) for pattern, spelling in _REWRITES)

@@ -290,7 +290,7 @@ def _said(error: psycopg.Error) -> str:
 
 
 class translated:  # noqa: N801
-    """Translates PostgreSQL's errors into ours inside a block. (A class is faster, and every call uses it.)"""
+    """Translates PostgreSQL's errors into ours inside a block. (A class: generators are slower.)"""
 
     __slots__ = ("_place",)
 

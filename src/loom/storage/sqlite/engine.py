@@ -850,7 +850,7 @@ class _Translating:
 
 
 class _Writing:
-    """One write transaction. (A class costs a third of the time of a generator, and every write uses it.)"""
+    """One write transaction. (A class is faster than a generator, and every write uses it.)"""
 
     __slots__ = ("_connection", "_engine", "_wait_s")
 

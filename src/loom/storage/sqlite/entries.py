@@ -314,7 +314,7 @@ class Jobs(Reader, contract.Jobs):
         ]
 
     def set_aside(self) -> list[str]:
-        # Includes jobs that this process, having just opened the store, may try one last time.
+        # Includes a job that a process which has just opened the store tries one last time.
         with self.connected(once=True) as connection:
             rows = connection.execute(
                 "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "

@@ -168,7 +168,7 @@ class _View:
         self.derived = index.derived
 
     def _conditions(self, wanted: Filter) -> tuple[str, list[Any]]:
-        """The filter as SQL. Caches the last one, because most searches use a single filter."""
+        """The filter as SQL. Cached, because most searches use a single filter several times."""
         known = self._filters.get(id(wanted))
         if known is None:
             known = self._filters[id(wanted)] = (wanted, *conditions(wanted, self._number, self._connection))

@@ -71,8 +71,9 @@ def manual() -> str:
             group = operation.group
             parts.append(f"\n## {group[0].upper()}{group[1:]}\n")
         parts.append(_section(operation))
-    parts.append("\n## Planned\n\n| command | waits for |\n|---|---|\n")
-    parts += [f"| {name} | {reason} |\n" for name, reason in WAITING.items()]
+    if WAITING:
+        parts.append("\n## Planned\n\n| command | waits for |\n|---|---|\n")
+        parts += [f"| {name} | {reason} |\n" for name, reason in WAITING.items()]
     return "".join(parts)
 
 

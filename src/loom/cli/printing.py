@@ -468,6 +468,15 @@ def _(answer: said.RestoredFile, page: Page) -> None:
 
 
 @_print.register
+def _(answer: said.Migrated, page: Page) -> None:
+    page.line(
+        (answer.target, "bold"), f": {_records(answer.records)} copied from {answer.source}, compared and equal"
+    )
+    for one in answer.namespaces:
+        page.line(f"  {one.namespace}: {_records(one.records)} came, {one.present:,} there already")
+
+
+@_print.register
 def _(answer: said.BackedUp, page: Page) -> None:
     page.line((answer.path, "bold"), f": {answer.size_bytes:,} bytes")
 

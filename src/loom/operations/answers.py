@@ -48,6 +48,7 @@ __all__ = [
     "Moved",
     "NamespaceArchive",
     "NamespaceCheck",
+    "NamespaceMove",
     "Namespaces",
     "PartProblem",
     "Pinned",
@@ -543,6 +544,24 @@ class RestoredFile(Answer):
     present: int
     forgotten: int
     into: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceMove(Answer):
+    """A copied namespace: new memories, memories already there, and memories forgotten there since."""
+
+    namespace: str
+    records: int
+    present: int
+    forgotten: int
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated(Answer):
+    source: str
+    target: str
+    namespaces: tuple[NamespaceMove, ...]
+    records: int
 
 
 @dataclass(frozen=True, slots=True)

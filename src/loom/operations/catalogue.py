@@ -52,6 +52,7 @@ _FUNCTIONS: tuple[Callable[..., Answer], ...] = (
     upkeep.backup,
     upkeep.snapshot,
     upkeep.restore,
+    upkeep.migrate,
     moving_files.export,
     moving_files.import_,
     upkeep.archive,
@@ -64,7 +65,5 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     entry.name: entry for entry in (entry_of(function) for function in _FUNCTIONS)
 }
 
-WAITING: Final[Mapping[str, str]] = {
-    "migrate": "not yet: a snapshot moves a namespace between a file and a server",
-}
+WAITING: Final[Mapping[str, str]] = {}
 """Planned operations that do not exist yet, with what each of them requires."""

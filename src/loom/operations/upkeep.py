@@ -3,14 +3,17 @@
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from loom.operations.answers import (
     Archived,
     BackedUp,
     Checked,
+    Migrated,
     NamespaceArchive,
     NamespaceCheck,
+    NamespaceMove,
     Namespaces,
     RestoredFile,
     SnapshotFile,
@@ -21,10 +24,12 @@ from loom.operations.knowledge_verbs import tier_items
 from loom.operations.table import About, operation
 
 if TYPE_CHECKING:
-    from loom.everyday import Memory
-    from loom.storage.contract import Store
+    from collections.abc import Sequence
 
-__all__ = ["archive", "backup", "check", "namespaces", "restore", "snapshot", "stats", "vacuum"]
+    from loom.everyday import Memory
+    from loom.storage.contract import Store, Transaction
+
+__all__ = ["archive", "backup", "check", "migrate", "namespaces", "restore", "snapshot", "stats", "vacuum"]
 
 _GROUP = "upkeep"
 _OPERATOR = "it concerns the whole file, beyond the namespace that a model may use"
@@ -205,6 +210,84 @@ def restore(
         with loom.open(file, namespace=into, embedder="none", derive=False) as memory:
             done = memory.restore(snapshots, namespace=take, forgotten=forgotten)
     return RestoredFile(str(done.path), tuple(done.namespaces), done.records, done.present, done.forgotten, into)
+
+
+@operation(
+    _GROUP,
+    "copy a memory into another store: a file, a server or a snapshot",
+    examples=(
+        "loom migrate agent.loom postgresql://host/memories",
+        "loom migrate postgresql://host/memories copy.loom --only team",
+        "loom migrate agent.loom agent.hctx",
+    ),
+    long=True,
+    idempotent=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def migrate(
+    source: Annotated[str, About("a file, a snapshot, or the URL of a server", shown_as="SOURCE")],
+    target: Annotated[str, About("likewise; made if it is not there", shown_as="TARGET")],
+    *,
+    only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
+) -> Migrated:
+    """Copies every namespace, or those named, and compares every memory and entry at the end. The source stays as it
+    is. A namespace is copied in one transaction: after a kill, run the command again, and it adds what is missing."""
+    from loom.discovery import as_place
+
+    with TemporaryDirectory(prefix="loom-migrate-") as folder:
+        origin, goal = as_place(source), as_place(target)
+        if _is_snapshot(origin):
+            import loom
+
+            staged = Path(folder, "source.loom")
+            loom.restore(origin, staged)
+            origin = staged
+        names = only or _namespaces(origin)
+        if goal.suffix == _SNAPSHOT:
+            made = snapshot(origin, goal, only=names)
+            return Migrated(str(as_place(source)), str(goal), (), made.records)
+        moved = [_moved(origin, goal, name, Path(folder)) for name in names]
+    return Migrated(str(as_place(source)), str(goal), tuple(moved), sum(one.records for one in moved))
+
+
+_SNAPSHOT = ".hctx"
+
+
+def _is_snapshot(place: Path) -> bool:
+    return place.suffix == _SNAPSHOT and place.is_file()
+
+
+def _moved(origin: Path, goal: Path, name: str, folder: Path) -> NamespaceMove:
+    """Move a namespace. Budgets of nodes that the target knows already hold in the same transaction."""
+    import loom
+    from loom.snapshots.moving import move_namespace
+    from loom.storage.contract import LAYOUTS
+    from loom.tiers.migration import Tiers
+
+    with closing(_opened(origin, name, read_only=True)) as held:
+        if _is_new(goal, name):
+            with closing(_opened(goal, name, read_only=False)) as store:
+                done = move_namespace(held, store, folder, without=(LAYOUTS,))
+        else:
+            with loom.open(goal, namespace=name, embedder="none", derive=False) as memory:
+
+                def make_room(transaction: "Transaction", nodes: "Sequence[str]") -> None:
+                    for node in nodes:
+                        Tiers(memory.store, node, memory.settings, memory.counter).make_room(transaction)
+
+                done = move_namespace(held, memory.store, folder, without=(LAYOUTS,), then=make_room)
+    return NamespaceMove(name, done.records, done.present, done.forgotten)
+
+
+def _is_new(goal: Path, name: str) -> bool:
+    """Whether the target has nothing in a namespace, so that settings and budgets come with what is moved."""
+    from loom.errors import NotAStore, NotFound, StoreUnavailable
+
+    try:
+        with closing(_opened(goal, name, read_only=True)) as store, store.copying() as rows:
+            return next(iter(rows.rows("records")), None) is None
+    except (NotAStore, NotFound, StoreUnavailable):
+        return True
 
 
 def _namespaces(path: Path) -> list[str]:

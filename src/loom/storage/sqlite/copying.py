@@ -153,7 +153,7 @@ class Rows(contract.Rows):
         index = "INDEXED BY vectors_by_number" if len(active) == 1 else "NOT INDEXED"
         query = (
             f"SELECT v.seq, v.record, v.namespace, v.data FROM vectors v {index} "
-            f"WHERE ({' OR '.join(active) or '0'}) AND v.seq > :after AND v.record IS NOT NULL "
+            f"WHERE ({' OR '.join(active) or '1 = 0'}) AND v.seq > :after AND v.record IS NOT NULL "
             "AND EXISTS (SELECT 1 FROM records r WHERE r.seq = v.record AND r.version > 0) ORDER BY v.seq"
         )
         return query, {"after": after}

@@ -140,6 +140,7 @@ def test_every_operation_answers_in_the_form_of_its_schema(memory: Memory, tmp_p
         "import": {"source": str(tmp_path / "one.jsonl")},
         "snapshot": {"target": str(tmp_path / "one.hctx")},
         "restore": {"snapshots": [str(tmp_path / "one.hctx")], "into": "guest", "take": "default"},
+        "migrate": {"source": str(tmp_path / "copy.loom"), "target": str(tmp_path / "moved.loom")},
     }
     calls |= calls_of_a_notebook(memory, tmp_path)
     for name in (*(one for one in calls if one != "forget"), "forget"):

@@ -20,6 +20,8 @@ from loom.cli import main
 from loom.errors import InvalidInput, StoreUnavailable
 from loom.everyday import Memory
 from loom.importers import export_jsonl, import_history
+from loom.importers.codex import RolloutState, read_line
+from loom.importers.messages import HistoryMessage
 from tests.importers.samples import ANSWERED, ASKED, RESULT, SAMPLES, SECRET, STANDING, chatgpt_conversation, document
 
 CHATS = ["claude-code", "codex", "chatgpt", "claude-ai", "openai", "anthropic", "langchain", "letta"]
@@ -492,3 +494,16 @@ def test_the_example_answers_its_three_questions_from_the_transcript() -> None:
     ):
         assert expected in answer
     assert "sk-live" not in done.stdout
+
+
+def test_hooks_and_imports_give_a_line_of_codex_one_id(tmp_path: Path) -> None:
+    lines = written(tmp_path, "codex").read_bytes().splitlines(keepends=True)
+
+    def ids(unit: str, places: list[int]) -> list[str]:
+        state = RolloutState()
+        read = [read_line("x", f"{unit} {place:,}", line, state) for place, line in zip(places, lines, strict=True)]
+        return [message.id for found in read for message in found if isinstance(message, HistoryMessage)]
+
+    by_line = ids("line", list(range(1, len(lines) + 1)))
+    assert by_line == ids("byte", [sum(map(len, lines[:number])) for number in range(len(lines))])
+    assert len(by_line) == len(set(by_line)) >= 5

@@ -10,6 +10,7 @@ rollout has them: their ids are UUIDs of version 7 and older than the fork's.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -119,9 +120,9 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
         return
     for place, message in enumerate(_of_item(item)):
         told = {"model": state.model if message["role"] == "assistant" else None, "project": state.project}
-        own = native_id(NAME, state.session, position.removeprefix("line "), str(place))
+        line = _line_id(found, position)
         yield HistoryMessage(
-            own or digest_id(NAME, position, place, found.get("timestamp")),
+            native_id(NAME, state.session, line, str(place)) or digest_id(NAME, line, place),
             message,
             position,
             state.session,
@@ -129,6 +130,18 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
             {name: value for name, value in told.items() if value is not None},
             project=state.project,
         )
+
+
+def _line_id(found: Mapping[str, Any], position: str) -> str:
+    """Return an id of a line within its session.
+
+    A line with a time is identified by its content, so that hooks, which count bytes, and imports, which count lines,
+    store it under one id. Lines of older versions have no time; equal ones are told apart by their positions.
+    """
+    if not isinstance(found.get("timestamp"), str):
+        return position.removeprefix("line ")
+    content = json.dumps(found, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(content.encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def _is_older(turn: str, session: str | None) -> bool:

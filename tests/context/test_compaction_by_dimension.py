@@ -67,18 +67,18 @@ def test_of_a_state_the_newest_form_is_kept() -> None:
     done = compact_messages(
         dialogue(
             "The limit is 900 requests.",
-            "构建状态是红色。",
+            "生产环境的数据库是 MySQL。",
             "The limit is now 1100 requests.",
-            "构建状态现在是绿色。",
+            "生产环境的数据库现在是 PostgreSQL。",
         ),
         keep_tokens=60,
         summary_tokens=400,
     )
     states = " ".join(done.by_dimension["state"])
     assert "1100" in states
-    assert "绿色" in states
+    assert "PostgreSQL" in states
     assert "900" not in done.compact_memory
-    assert "红色" not in done.compact_memory
+    assert "MySQL" not in done.compact_memory
 
 
 def test_of_events_problem_solution_and_result_are_kept_together() -> None:

@@ -161,6 +161,8 @@ MERGE_STEPS = [
     (point("stage.rows", "after", 2), False),
     (point("stage.read", "after"), False),
     (point("merge.records", "before"), False),
+    (point("transaction.add_rows", "before"), False),
+    (point("transaction.add_rows", "after"), False),
     (point("merge.records", "after"), False),
     (point("merge.places", "after"), False),
     (point("merge.entries", "after"), False),

@@ -57,7 +57,8 @@ def test_a_message_without_words_does_not_abort_the_turn(
     kept = memory.get(receipts[1].id)
     assert kept is not None
     assert kept.content == content
-    assert kept.role == message["role"]
+    # Results of tools are not the user's words, although Anthropic's API has them in that role.
+    assert kept.role == ("tool" if "tool_result" in str(message.get("content")) else message["role"])
     if set(message) != {"role", "content"} or not isinstance(message["content"], str):
         assert kept.data == message
     listed = memory.list(session_id="s", newest_first=False).records

@@ -314,7 +314,8 @@ def test_archived_texts_are_embedded_again_as_they_were(memory: Memory, path: Pa
             assert record is not None
             (best,) = again.recall(f"{record.name}: {record.content}", limit=1, ids=[record.id])
             fresh = again.recall(record.content, limit=1, ids=[record.id])[0]
-            assert max(best.signals["meaning"], fresh.signals["meaning"]) == pytest.approx(1.0, abs=1e-2)
+            # Names of speakers are left out of a question's vector; another text would be near 0.
+            assert max(best.signals["meaning"], fresh.signals["meaning"]) > 0.9
         assert again.get_stats()["vectors"] == 123
 
 

@@ -116,6 +116,7 @@ def take(
 ) -> Snapshot:
     """Write a snapshot of some namespaces (default: the store's own) to a path; replaces the file when complete."""
     target = Path(checked_path(path, "the path of a snapshot")).expanduser().absolute()
+    store.settings()  # raises `Closed`
     if parent is not None:
         parent = checked_path(parent, "the parent of a snapshot")
     with disk_errors(f"the snapshot {target} was not made"):

@@ -103,7 +103,7 @@ class Reader:
                 self._blocks.move_to_end(number)
                 return block
         row = connection.execute(
-            "SELECT data, raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
+            "SELECT CAST(data AS BLOB), raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
         ).fetchone()
         if row is None:
             raise DamagedBlock("it is missing")

@@ -19,7 +19,7 @@ demo: $(READY) ## load a small conversation, ask it questions, show what was rec
 	$(BIN)/loom demo
 
 # Without LOOM_REQUIRE_ALL, tests whose programs could not be installed are skipped.
-test: $(READY) clients ## all the tests
+test: $(READY) clients ## all the tests; about eleven minutes on two cores
 	env -u LOOM_REQUIRE_ALL $(BIN)/python -m pytest -n 2 -m "not soak" $(if $(LOOM_REQUIRE_ALL),--require-all) $(ARGS)
 
 # MCP clients from npm, pinned; they talk to servers on loopback alone. A machine without npm goes on without them.

@@ -32,6 +32,9 @@ __all__ = [
 
 VARIABLE = "LOOM_TEST_POSTGRES"
 
+# A schema is made for every test, and each partition takes time.
+_PARTITIONS = 2
+
 _numbers = itertools.count(1)
 
 
@@ -117,7 +120,7 @@ class PostgresServer:
         """The URL of a store in a schema of its own, with the index files in a folder."""
         name = f"t{os.getpid()}_{next(_numbers)}" if schema is None else schema
         mark = "&" if "?" in self.url else "?"
-        return f"{self.url}{mark}schema={name}&cache={quote(str(folder / 'cache'))}"
+        return f"{self.url}{mark}schema={name}&partitions={_PARTITIONS}&cache={quote(str(folder / 'cache'))}"
 
 
 _running: list[PostgresServer] = []

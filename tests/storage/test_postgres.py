@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import loom
-from loom.errors import InvalidInput, StoreBusy, StoreUnavailable, UnsupportedStore
+from loom.errors import InvalidInput, StoreBusy, StoreUnavailable
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
 from loom.storage import open_store
@@ -306,25 +306,7 @@ def test_a_backup_is_a_file_that_gives_the_same_answers(postgres_url: str, tmp_p
         assert copy.get("more") is not None
 
 
-# -- versions --------------------------------------------------------------------------------------------------------
-
-
-def test_tables_of_a_newer_program_are_used_as_far_as_it_allows(
-    postgres_url: str, execute: Callable[..., list[tuple[Any, ...]]]
-) -> None:
-    with loom.open(postgres_url, embedder="none") as memory:
-        memory.remember("a text", id="x")
-    execute("UPDATE SCHEMA.store SET format = 9")
-    with loom.open(postgres_url, embedder="none") as memory:  # newer, and open to programs of this format
-        memory.remember("another text", id="y")
-    execute("UPDATE SCHEMA.store SET min_writer = 9")
-    with pytest.raises(UnsupportedStore, match="format 9"):
-        loom.open(postgres_url, embedder="none")
-    with loom.open(postgres_url, embedder="none", read_only=True) as memory:
-        assert memory.get("y") is not None
-    execute("UPDATE SCHEMA.store SET min_reader = 9")
-    with pytest.raises(UnsupportedStore, match="can read"):
-        loom.open(postgres_url, embedder="none", read_only=True)
+# -- forgetting ------------------------------------------------------------------------------------------------------
 
 
 def test_a_forgotten_text_is_in_no_row_after_vacuum(

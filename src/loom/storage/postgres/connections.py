@@ -1,8 +1,8 @@
 """The connections of one process to one database, and the address of that database.
 
 A URL is libpq's, with additional options: `schema` (of the tables), `cache` (the folder of the index files on this
-host), `connections` (the most in this process). libpq finds passwords (in the URL, `PGPASSFILE`, a service file). No
-message contains them.
+host), `connections` (the most in this process), `partitions` (of new tables). libpq finds passwords (in the URL,
+`PGPASSFILE`, a service file). No message contains them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from psycopg.pq import TransactionStatus
 from loom.errors import Closed, InvalidInput, LoomError, NotAStore, StoreUnavailable, UnsupportedStore
 from loom.protocol import Clock, new_id
 from loom.storage.moments import to_micros
-from loom.storage.postgres.catalog import check_formats, read_formats, upgrade
+from loom.storage.postgres.catalog import FORMAT, PARTITIONS, check_formats, partition_of, read_formats, upgrade
 from loom.storage.postgres.dialect import Dialect
 from loom.storage.postgres.spoken_connection import ADAPTERS, is_gone, translate, translated
 from loom.storage.sqlite.archive import Reader
@@ -49,6 +49,7 @@ class Address(NamedTuple):
     schema: str
     cache: Path | None
     connections: int
+    partitions: int
     place: str
     """The address for messages, without a password."""
 
@@ -59,13 +60,12 @@ class Address(NamedTuple):
         options = dict(parse_qsl(query, keep_blank_values=True))
         schema = options.pop("schema", "loom")
         cache = options.pop("cache", None)
-        connections = options.pop("connections", str(_CONNECTIONS))
+        connections = _whole(options, "connections", _CONNECTIONS, 10_000)
+        partitions = _whole(options, "partitions", PARTITIONS, 1024)
         if not _SCHEMA.fullmatch(schema):
             raise InvalidInput(
                 f"the schema {schema!r} must be a lower-case name of letters, digits and underscores, such as loom"
             )
-        if not connections.isascii() or not connections.isdigit() or not 1 <= int(connections) <= 10_000:
-            raise InvalidInput(f"connections is {connections!r}; it must be a whole number from 1 to 10,000")
         try:
             given = conninfo_to_dict(base + ("?" + urlencode(options) if options else ""))
         except psycopg.ProgrammingError as error:
@@ -77,11 +77,19 @@ class Address(NamedTuple):
             given.setdefault(name, value)
         given.setdefault("tcp_user_timeout", 30_000)
         folder = None if cache is None else Path(cache).expanduser().absolute()
-        return cls(make_conninfo("", **given), schema, folder, int(connections), _place(given, schema))
+        return cls(make_conninfo("", **given), schema, folder, connections, partitions, _place(given, schema))
 
     @property
     def several_hosts(self) -> bool:
         return "," in str(conninfo_to_dict(self.conninfo).get("host", ""))
+
+
+def _whole(options: dict[str, str], name: str, default: int, most: int) -> int:
+    """Remove a whole number from the options and return it."""
+    given = options.pop(name, str(default))
+    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= most:
+        raise InvalidInput(f"{name} is {given!r}; it must be a whole number from 1 to {most:,}")
+    return int(given)
 
 
 def _place(given: dict[str, Any], schema: str) -> str:
@@ -108,7 +116,7 @@ class Server:
         self.address = address
         self.place = address.place
         self.read_only = read_only
-        self.dialect = Dialect(address.schema)
+        self._dialects: dict[int | None, Dialect] = {}
         self.archive = Reader()
         self.prepared = False
         self._conninfo = address.conninfo
@@ -159,9 +167,10 @@ class Server:
             formats = read_formats(connection, self.address.schema)
             if formats is not None:
                 check_formats(formats, self.place, self.read_only)
-            if not self.read_only:
+            if not self.read_only and (formats is None or formats.format < FORMAT):
                 with connection.transaction():
-                    upgrade(connection, self.address.schema, new_id(), to_micros(self._clock()))
+                    now = to_micros(self._clock())
+                    upgrade(connection, self.address.schema, new_id(), now, self.address.partitions)
             elif formats is None:
                 raise NotAStore(f"{self.place} holds no memory: there is nothing to read. Open it for writing first.")
             row = connection.execute(f'SELECT id FROM "{self.address.schema}".store').fetchone()
@@ -175,6 +184,15 @@ class Server:
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             raise UnsupportedStore(f"{self.place} stores text as {encoding}; create a database with ENCODING 'UTF8'")
+
+    def dialect_of(self, namespace: int) -> Dialect:
+        """The translation of statements on the tables of a namespace."""
+        with translated(self.place), self.lent() as connection:
+            partition = partition_of(connection, self.address.schema, namespace)
+        known = self._dialects.get(partition)
+        if known is None:
+            known = self._dialects[partition] = Dialect(self.address.schema, partition)
+        return known
 
     # -- lending -----------------------------------------------------------------------------------
 

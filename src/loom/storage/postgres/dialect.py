@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from loom.storage.postgres.catalog import PARTITIONED
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.checking import TO_NOTHING
 from loom.storage.sqlite.copying import IDENTITY
 from loom.storage.sqlite.counting import TOKENS
 from loom.storage.sqlite.entries import LAST_ENTRY
+from loom.storage.sqlite.forgetting import EMPTY_LAYOUTS
 from loom.storage.sqlite.maintenance import NOTE_USES
 from loom.storage.sqlite.namespace_index import NEWEST
 from loom.storage.sqlite.projections import COUNT_UP, LAST_NUMBER
@@ -115,6 +117,11 @@ _REWRITES: tuple[tuple[str, str], ...] = (
     (r"CAST\(((?:\w+\.)?\w+) AS BLOB\)", r"convert_to(\1, 'UTF8')"),
     (r"\btotal\(((?:[^()]|\([^()]*\))*)\)", r"coalesce(sum(\1), 0)"),
     (r"x''", "CAST('' AS bytea)"),
+    # Divided tables have the namespace in every row.
+    (
+        r"INTO (edges|supersessions) \(([^)]*)\) VALUES \(([^)]*)\)",
+        rf"INTO \1 (\2, namespace) VALUES (\3, {_OWN})",
+    ),
     # A maximum over one namespace.
     (r"^SELECT max\((\w+)\) FROM (?!namespaces$)(\w+)$", rf"SELECT max(\1) FROM \2 WHERE namespace = {_OWN}"),
 )
@@ -154,10 +161,11 @@ def _given(given: Any, place: int | str, kind: _List, namespace: int) -> Any:
 
 
 class Dialect:
-    """Translates statements for the tables of one schema."""
+    """Translates statements for the tables of one schema, and for the partitions of one number, if it has any."""
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, partition: int | None) -> None:
         self.schema = schema
+        self._partition = partition
         self._known: dict[str, Spoken] = {}
 
     def spell(self, statement: str) -> Spoken:
@@ -169,9 +177,15 @@ class Dialect:
             known = self._known[statement] = self._spelled(statement)
         return known
 
+    def table(self, name: str) -> str:
+        """The qualified name of a table, or of its partition."""
+        divided = self._partition is not None and name in PARTITIONED
+        return f'"{self.schema}".{name}_{self._partition}' if divided else f'"{self.schema}".{name}'
+
     def _spelled(self, statement: str) -> Spoken:
         text = _SPELLINGS.get(statement, statement)
-        text = text.replace(TO_NOTHING, _TO_NOTHING)
+        # VACUUM removes old versions of changed rows as it does deleted ones.
+        text = text.replace(TO_NOTHING, _TO_NOTHING).replace(EMPTY_LAYOUTS, "DELETE FROM entries")
         text = text.replace(TOKENS, "r.tokens").replace(CONTENT, _CONTENT).replace(DATA, _DATA)
         archived = _CONTENT in text or _DATA in text
         text = _conflicts(text)
@@ -193,7 +207,14 @@ class Dialect:
             return "%s"
 
         text = _PLACEHOLDER.sub(placed, text.replace("%", "%%"))
-        text = _QUALIFIED.sub(rf'\1\2"{self.schema}".\3', text).replace("{schema}", f'"{self.schema}"')
+
+        def qualified(found: re.Match[str]) -> str:
+            word, space, name = found.groups()
+            # Columns that are qualified with the name of the table need it as an alias.
+            alias = f" AS {name}" if f" {name}." in text or f"({name}." in text else ""
+            return f"{word}{space}{self.table(name)}{alias}"
+
+        text = _QUALIFIED.sub(qualified, text).replace("{schema}", f'"{self.schema}"')
         text = text.replace(_CONTENT, _archived("content")).replace(_DATA, _archived("data"))
         return Spoken(text.encode(), tuple(order), archived)
 

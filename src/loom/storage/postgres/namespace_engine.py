@@ -76,6 +76,7 @@ class Engine:
         self.counts = Counts()
         self._key = key
         _, self.namespace, _ = key
+        self.dialect = server.dialect_of(self.namespace)
         self._busy_timeout_s = busy_timeout_s
         self._references = 1
         self._closed = False
@@ -251,7 +252,7 @@ class Engine:
 
     def connection_on(self, raw: psycopg.Connection[Any]) -> PostgresConnection:
         """An executor of our statements on a connection of the server."""
-        return PostgresConnection(raw, self.server.dialect, self.namespace, self.archive, self.server.prepared)
+        return PostgresConnection(raw, self.dialect, self.namespace, self.archive, self.server.prepared)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -293,8 +294,8 @@ class Engine:
         """Begin a transaction with the lock of the namespace. Returns the connection and the head."""
         deadline = time.monotonic() + wait_s
         number = f"{self.namespace:d}"
-        begun = self.server.dialect.spell(BEGUN).text.decode().replace("%s", number)
-        heads = f'"{self.server.address.schema}".heads'
+        begun = self.dialect.spell(BEGUN).text.decode().replace("%s", number)
+        heads = self.dialect.table("heads")
         while True:
             left_s = max(0.001, min(_WAIT_PIECE_S, deadline - time.monotonic()))
             try:
@@ -366,7 +367,7 @@ class Engine:
 
     def publish_file(self, name: str) -> None:
         """Copy an index file into the database, before the transaction that names it."""
-        insert = f'INSERT INTO "{self.server.address.schema}".segment_chunks VALUES (%s, %s, %s, %b)'.encode()
+        insert = f"INSERT INTO {self.dialect.table('segment_chunks')} VALUES (%s, %s, %s, %b)".encode()
         with (
             translated(self.server.place),
             disk_errors(f"the index file {name} cannot be read"),

@@ -25,7 +25,17 @@ from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_versi
 from loom.storage.sqlite.transactions import EMPTY_AWAITED, EMPTY_VECTORS, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
-__all__ = ["expired", "forget_entries", "remove", "remove_all", "remove_name", "resume", "retention", "scrub"]
+__all__ = [
+    "EMPTY_LAYOUTS",
+    "expired",
+    "forget_entries",
+    "remove",
+    "remove_all",
+    "remove_name",
+    "resume",
+    "retention",
+    "scrub",
+]
 
 _CHUNK = 500
 _LISTED = "IN (SELECT value FROM json_each(?))"
@@ -98,7 +108,7 @@ def _remove_layouts(connection: Connection, namespace: int, seqs: Sequence[int])
     for (session,) in sessions:
         key = session_key(store, session)
         connection.executemany(
-            f"{_EMPTY_LAYOUTS} WHERE namespace = ? AND scope = ? AND owner = ? AND key >= ? AND key < ?",
+            f"{EMPTY_LAYOUTS} WHERE namespace = ? AND scope = ? AND owner = ? AND key >= ? AND key < ?",
             [(namespace, LAYOUTS, owner, f"{key}:", f"{key};") for owner in owners],
         )
 
@@ -110,7 +120,7 @@ _OWNERS = (
     "AND owner > owners.name) FROM owners WHERE owners.name IS NOT NULL) SELECT name FROM owners"
 )
 # Emptied and not deleted, as records are; `vacuum` removes the rows of this namespace.
-_EMPTY_LAYOUTS = (
+EMPTY_LAYOUTS = (
     "UPDATE entries SET namespace = -1, scope = '', owner = '', key = '', version = seq, deleted = TRUE, "
     "created_by = '', updated_by = '', created_at = 0, updated_at = 0, metadata = NULL, content = NULL, checksum = 0"
 )

@@ -711,6 +711,14 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
         Raises `StoreBusy` where others write for longer than `wait_s`, or than the store waits by itself.
         """
 
+    def append_alone(self, draft: Draft, revision: str) -> bool:
+        """Write one new record in the fewest steps, if the settings have this revision.
+
+        Returns False, and writes nothing, if they have another one, if the draft has an id of the caller's, sources
+        or an older version, or if the backend has no shorter way than a transaction.
+        """
+        return False
+
     def copying(self, namespaces: Sequence[str] | None = None) -> AbstractContextManager[Rows]:
         """A block in which the rows of this namespace, or of the named ones, are read from one unchanging state.
 

@@ -92,7 +92,11 @@ class TierRules(NamedTuple):
 
         It may where its size decides nothing: it enters the window alone and would have room in any tier.
         """
-        if not isinstance(draft.tokens, AtMost) or draft.revises or draft.tier != L1:
+        return isinstance(draft.tokens, AtMost) and self.enters_window_alone(draft)
+
+    def enters_window_alone(self, draft: Draft) -> bool:
+        """Whether a new record enters the window, and no record of a tier has to move."""
+        if draft.revises or draft.tier != L1:
             return False
         return draft.tokens <= self.anywhere and not self.admits(draft.importance)
 
@@ -263,6 +267,8 @@ class Tiers:
             raise InvalidInput(f"on_oversize is 'archive' or 'reject', not {on_oversize!r}")
         if not drafts:
             return []
+        if tier is None and len(drafts) == 1 and self._write_alone(drafts[0]):
+            return [self._receipt_alone(drafts[0])]
         room: RebalanceResult | None = None
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
@@ -270,9 +276,7 @@ class Tiers:
             if len(drafts) == 1 and tier is None and rules.may_count_later(drafts[0]):
                 written = transaction.append(drafts)
                 if written[0].created:
-                    return [
-                        Receipt(written[0].id, L1, functools.partial(self.counter.limit_count, drafts[0].content))
-                    ]
+                    return [self._receipt_alone(drafts[0])]
             placed = [self._before_writing(draft, tier, rules, on_oversize) for draft in drafts]
             if written is None:
                 written = transaction.append(placed)
@@ -298,6 +302,19 @@ class Tiers:
             Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
         ]
+
+    def _write_alone(self, draft: Draft) -> bool:
+        """Write a record that needs nothing but its own row. Returns False if it needs a transaction."""
+        revision, _, rules = self._state
+        if revision is None or not rules.enters_window_alone(draft):
+            return False
+        return self.store.append_alone(draft, revision)
+
+    def _receipt_alone(self, draft: Draft) -> Receipt:
+        """The receipt of a record that entered the window alone."""
+        is_counted = not isinstance(draft.tokens, AtMost)
+        tokens = draft.tokens if is_counted else functools.partial(self.counter.limit_count, draft.content)
+        return Receipt(draft.id, L1, tokens)
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
         """Make a record of another node this node's too; False where it was already."""

@@ -40,9 +40,11 @@ _PLAIN = """
     CREATE TABLE namespaces (
         number bigint GENERATED ALWAYS AS IDENTITY (MAXVALUE 8388607) PRIMARY KEY, name TEXT NOT NULL UNIQUE
     );
-    -- The lock, the counter and the clock of a namespace. Its row changes with every write: pages are left free.
+    -- The lock, the counter and the clock of a namespace. Its row changes with every write: pages are left free. The
+    -- revision grows with every change that a write of one statement depends on.
     CREATE TABLE heads (
-        namespace bigint PRIMARY KEY, seq bigint NOT NULL, committed_at bigint NOT NULL
+        namespace bigint PRIMARY KEY, seq bigint NOT NULL, committed_at bigint NOT NULL,
+        revision bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 20);
     CREATE TABLE settings (
         namespace bigint NOT NULL, node TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
@@ -340,6 +342,7 @@ def _divide(connection: psycopg.Connection[Any], partitions: int) -> None:
     """Upgrade format 1: copy the undivided tables into divided ones. No other program uses the tables meanwhile."""
     # Every writer locks a row of `heads` first, so writers wait here and not between two of the tables.
     connection.execute(f"LOCK TABLE heads, {', '.join(_BIG)} IN ACCESS EXCLUSIVE MODE".encode())
+    _run(connection, "ALTER TABLE heads ADD COLUMN IF NOT EXISTS revision bigint NOT NULL DEFAULT 0")
     for name, table in _BIG.items():
         _run(connection, "".join(f"DROP INDEX {index};" for index in table.indexes))
         _run(connection, f"ALTER TABLE {name} DROP CONSTRAINT {name}_pkey; ALTER TABLE {name} RENAME TO {name}_old")

@@ -28,6 +28,7 @@ from loom.protocol import Clock, new_id
 from loom.storage.moments import to_micros
 from loom.storage.postgres.catalog import FORMAT, PARTITIONS, check_formats, partition_of, read_formats, upgrade
 from loom.storage.postgres.dialect import Dialect
+from loom.storage.postgres.one_statement import OneStatement
 from loom.storage.postgres.spoken_connection import ADAPTERS, is_gone, translate, translated
 from loom.storage.sqlite.archive import Reader
 
@@ -117,6 +118,7 @@ class Server:
         self.place = address.place
         self.read_only = read_only
         self._dialects: dict[int | None, Dialect] = {}
+        self._one_statement: dict[tuple[Dialect, bool], OneStatement] = {}
         self.archive = Reader()
         self.prepared = False
         self._conninfo = address.conninfo
@@ -193,6 +195,10 @@ class Server:
         if known is None:
             known = self._dialects[partition] = Dialect(self.address.schema, partition)
         return known
+
+    def one_statement(self, dialect: Dialect, queues: bool) -> OneStatement:
+        """The statement that writes a record, which all engines on these tables prepare under one name."""
+        return self._one_statement.setdefault((dialect, queues), OneStatement(dialect, queues))
 
     # -- lending -----------------------------------------------------------------------------------
 

@@ -70,14 +70,14 @@ _OWN = ":own_namespace"
 
 _SPELLINGS = {
     LAST_NUMBER: f"SELECT seq FROM heads WHERE namespace = {_OWN}",
-    COUNT_UP: f"UPDATE heads SET seq = seq + 1 WHERE namespace = {_OWN}",
+    COUNT_UP: f"UPDATE heads SET seq = seq + 1, revision = revision + 1 WHERE namespace = {_OWN}",
     LAST_ENTRY: f"SELECT max(seq) FROM entries WHERE namespace = {_OWN}",
     FINISH: f"UPDATE heads SET seq = greatest(seq, ?), committed_at = ? WHERE namespace = {_OWN}",
     BEGUN: (
         "SELECT h.seq, h.committed_at, "
         "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
         "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
-        "(SELECT name FROM namespaces WHERE number = ?1) FROM heads h WHERE h.namespace = ?1"
+        "(SELECT name FROM namespaces WHERE number = ?1), h.revision FROM heads h WHERE h.namespace = ?1"
     ),
     NOTE_USES: (
         "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "

@@ -12,14 +12,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from loom.errors import Closed, InvalidInput, ReadOnly, StoreBusy, StoreUnavailable
@@ -28,12 +28,15 @@ from loom.storage.databases import Connection, Cursor
 from loom.storage.files import FILE_MODE, create_folder, disk_errors
 from loom.storage.postgres.connections import Address, Server, default_cache
 from loom.storage.postgres.dialect import TABLES
+from loom.storage.postgres.one_statement import Head, checked
 from loom.storage.postgres.spoken_connection import PostgresConnection, Rows, is_gone, is_whole, translate, translated
 from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.transactions import BEGUN
 from loom.storage.temporary import let_go, temporary_beside
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "LostInWrite"]
+
+Answer = TypeVar("Answer")
 
 # A wait for another writer is split into pieces of this length, so that it can be interrupted.
 _WAIT_PIECE_S = 1.0
@@ -55,6 +58,10 @@ _registry: dict[_Key, Engine] = {}
 _servers: dict[tuple[Address, bool], Server] = {}
 _registry_lock = threading.RLock()
 _inherited: list[object] = []  # connections of a parent process: referenced, so that this process never closes them
+
+
+class LostInWrite(Exception):
+    """The connection was lost inside a write of one statement, so it is not known whether the write was kept."""
 
 
 class _Scope(threading.local):
@@ -81,6 +88,8 @@ class Engine:
         self._references = 1
         self._closed = False
         self._scope = _Scope()
+        self._head: Head | None = None
+        self._one_statement = {queues: server.one_statement(self.dialect, queues) for queues in (False, True)}
         self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         base = server.address.cache or default_cache()
         with disk_errors(f"the folder {base} for index files cannot be made; name another one with ?cache="):
@@ -209,10 +218,7 @@ class Engine:
 
         Raises `StoreBusy` if others write for longer than `wait_s`, by default the store's `busy_timeout_s`.
         """
-        if self.read_only:
-            raise ReadOnly(f"{self.server.place} was opened read-only; open it without read_only=True to write")
-        if self._scope.writing:
-            raise InvalidInput("a transaction is already open in this thread; finish it first")
+        self._check_writable()
         raw, head = self._locked(self._busy_timeout_s if wait_s is None else wait_s)
         self._scope.writing = True
         connection = self.connection_on(raw)
@@ -231,6 +237,38 @@ class Engine:
             _roll_back(raw)
             self.server.give_back(raw)
         self.renew_reading()
+
+    def insert_record(self, row: Sequence[Any], settings: str) -> bool:
+        """Insert a record, given as values of `INSERT_RECORD`, in one statement and in its own transaction.
+
+        Returns False, and writes nothing, if the settings have another revision, or if this process does not know the
+        namespace yet. Raises `LostInWrite` if the connection is lost.
+        """
+        self._check_writable()
+        head = self._head
+        if head is None or head.settings != settings:
+            return False
+        statement = self._one_statement[head.queues]
+
+        def attempt(wait_ms: int) -> bool:
+            raw = self.server.lend()
+            try:
+                return statement.execute(raw, row, head, wait_ms=wait_ms, is_prepared=self.server.prepared)
+            except psycopg.Error as error:
+                if is_gone(error):
+                    raw.close()
+                    raise LostInWrite from error
+                raise translate(error, self.server.place) or error from error
+            finally:
+                self.server.give_back(raw)
+
+        self._check_open()
+        written = self._patiently(self._busy_timeout_s, attempt)
+        if written:
+            self.renew_reading()
+        else:
+            self._head = None
+        return written
 
     @contextmanager
     def try_write(self, wait_s: float = 0.0) -> Iterator[Connection | None]:
@@ -257,6 +295,12 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the memory is closed; open it again to use it")
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise ReadOnly(f"{self.server.place} was opened read-only; open it without read_only=True to write")
+        if self._scope.writing:
+            raise InvalidInput("a transaction is already open in this thread; finish it first")
 
     def _begun(self, statements: bytes) -> psycopg.Connection[Any]:
         raw, _ = self._answered(statements)
@@ -291,21 +335,37 @@ class Engine:
         return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
 
     def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
-        """Begin a transaction with the lock of the namespace. Returns the connection and the head."""
-        deadline = time.monotonic() + wait_s
+        """Begin a transaction with the lock of the namespace. Returns the connection and the result of `BEGUN`."""
         number = f"{self.namespace:d}"
         begun = self.dialect.spell(BEGUN).text.decode().replace("%s", number)
         heads = self.dialect.table("heads")
+        # A separate statement reads the head, because the one that waited for the lock has an older snapshot.
+        raw, result = self._patiently(
+            wait_s,
+            lambda wait_ms: self._answered(
+                f"BEGIN; SET LOCAL lock_timeout = {wait_ms}; SELECT 1 FROM {heads} WHERE namespace = {number} "
+                f"FOR UPDATE; SET LOCAL lock_timeout = 0; {begun}".encode()
+            ),
+        )
+        if not result.ntuples:
+            return raw, None
+        values = [result.get_value(0, column) for column in range(6)]
+        seq, committed_at, space, settings, name, revision = (
+            None if value is None else value.decode() for value in values
+        )
+        self._head = Head(settings, int(revision or 0), space is not None)
+        return raw, (int(seq or 0), int(committed_at or 0), space, settings, name)
+
+    def _patiently(self, wait_s: float, attempt: Callable[[int], Answer]) -> Answer:
+        """Repeat an attempt until it has the lock of the namespace. It may wait as many milliseconds as it is given.
+
+        Raises `StoreBusy` after `wait_s`.
+        """
+        deadline = time.monotonic() + wait_s
         while True:
             left_s = max(0.001, min(_WAIT_PIECE_S, deadline - time.monotonic()))
             try:
-                # A separate statement reads the head, because the one that waited for the lock has an older snapshot.
-                raw, result = self._answered(
-                    f"BEGIN; SET LOCAL lock_timeout = {max(1, int(left_s * 1000))}; "
-                    f"SELECT 1 FROM {heads} WHERE namespace = {number} FOR UPDATE; "
-                    f"SET LOCAL lock_timeout = 0; {begun}".encode()
-                )
-                return raw, _head(result)
+                return attempt(max(1, int(left_s * 1000)))
             except StoreBusy:
                 if time.monotonic() >= deadline:
                     raise
@@ -452,24 +512,10 @@ class _Once(PostgresConnection):
         return Rows(len(rows), connection.execute(statement, parameters).fetchall())
 
 
-def _head(result: PGresult) -> tuple[Any, ...] | None:
-    """The row of `BEGUN`: two numbers and three texts."""
-    if not result.ntuples:
-        return None
-    values = [result.get_value(0, column) for column in range(5)]
-    texts = [None if value is None else value.decode() for value in values]
-    return (int(texts[0] or 0), int(texts[1] or 0), *texts[2:])
-
-
 def _execute(raw: psycopg.Connection[Any], statements: bytes) -> PGresult:
     """Execute statements without values in one round trip. Returns the result of the last one."""
     with raw.lock:
-        result = raw.pgconn.exec_(statements)
-    if result.status == ExecStatus.FATAL_ERROR:
-        if raw.closed:
-            raise psycopg.OperationalError(raw.pgconn.get_error_message("utf-8").strip())
-        raise errors.error_from_result(result, encoding="utf-8")
-    return result
+        return checked(raw, raw.pgconn.exec_(statements))
 
 
 def _roll_back(raw: psycopg.Connection[Any]) -> None:
@@ -498,7 +544,8 @@ def _create(server: Server, namespace: str, clock: Clock) -> int | None:
             [namespace],
         ).fetchone()
         if row is not None:
-            raw.execute(f'INSERT INTO "{schema}".heads VALUES (%s, %s::bigint << 40, 0)'.encode(), [row[0], row[0]])
+            insert = f'INSERT INTO "{schema}".heads (namespace, seq, committed_at) VALUES (%s, %s::bigint << 40, 0)'
+            raw.execute(insert.encode(), [row[0], row[0]])
     return _number_of(server, namespace)
 
 

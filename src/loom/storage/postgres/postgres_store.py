@@ -12,15 +12,18 @@ from loom.protocol import Clock, utc_now
 from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Origin, Written
 from loom.storage.files import FILE_MODE
 from loom.storage.handle import LIMITS, TAIL, Handle
-from loom.storage.identity import SPAN
+from loom.storage.identity import SPAN, id_hash
+from loom.storage.moments import to_micros
 from loom.storage.postgres.backup import back_up
-from loom.storage.postgres.namespace_engine import Engine
+from loom.storage.postgres.namespace_engine import Engine, LostInWrite
 from loom.storage.postgres.spoken_connection import PostgresConnection
 from loom.storage.sqlite import administration, checking, maintenance
 from loom.storage.sqlite.copying import Copy
+from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.maintenance import WorkLimits
-from loom.storage.sqlite.projections import TailLimit
-from loom.storage.sqlite.transactions import FINISH, INSERT_RECORD, QUEUE, SqliteTransaction
+from loom.storage.sqlite.projections import TailLimit, count_up
+from loom.storage.sqlite.rows import dump_json
+from loom.storage.sqlite.transactions import FINISH, INSERT_RECORD, QUEUE, SqliteTransaction, record_row
 from loom.storage.tables import Row
 
 __all__ = ["PostgresStore"]
@@ -38,7 +41,7 @@ class _Transaction(SqliteTransaction):
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         # The server cannot count tokens, and a write takes longer than a count.
-        written = super().append([self._counted(draft) for draft in drafts])
+        written = super().append([_counted(draft, self.counts) for draft in drafts])
         self._counts = True
         return written
 
@@ -56,16 +59,17 @@ class _Transaction(SqliteTransaction):
         else:
             connection.settle()
 
-    def _counted(self, draft: Draft) -> Draft:
-        if not isinstance(draft.tokens, AtMost):
-            return draft
-        tokens = self.counts.count(draft.counter, draft.content)
-        if tokens is None:
-            raise InvalidInput(
-                f"the tokens of {draft.id!r} are to be counted with {draft.counter!r}, which this process has not; "
-                "give the store that counter with count_with()"
-            )
-        return draft._replace(tokens=tokens)
+
+def _counted(draft: Draft, counts: Counts) -> Draft:
+    if not isinstance(draft.tokens, AtMost):
+        return draft
+    tokens = counts.count(draft.counter, draft.content)
+    if tokens is None:
+        raise InvalidInput(
+            f"the tokens of {draft.id!r} are to be counted with {draft.counter!r}, which this process has not; "
+            "give the store that counter with count_with()"
+        )
+    return draft._replace(tokens=tokens)
 
 
 class PostgresStore(Handle):
@@ -128,6 +132,40 @@ class PostgresStore(Handle):
     @property
     def lost(self) -> tuple[int, int] | None:
         return None
+
+    def append_alone(self, draft: Draft, revision: str) -> bool:
+        self.check_open()
+        if draft.named or draft.revises or draft.sources or draft.drawn:
+            return False
+        draft = _counted(draft, self._engine.counts)
+        row = record_row(
+            self.number,
+            draft,
+            0,
+            id_hash(self.number, draft.id),
+            1,
+            to_micros(draft.created_at),
+            to_micros(self._engine.clock()),
+            dump_json(dict(draft.metadata), "metadata") if draft.metadata else None,
+            None if draft.data is None else dump_json(draft.data, "data"),
+        )
+        try:
+            written = self._engine.insert_record(row, revision)
+        except LostInWrite:
+            self._append_again(draft)
+            return True
+        if written:
+            self._maintenance.wrote(1, len(draft.content), 1)
+        return written
+
+    def _append_again(self, draft: Draft) -> None:
+        """Append a record unless a statement on a lost connection has appended it.
+
+        That statement may still wait for the lock. The new revision makes it write nothing.
+        """
+        with self.transaction() as transaction:
+            count_up(transaction.connection)
+            transaction.append([draft._replace(named=True)])
 
     def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
         self.check_namespaces(f"forget the namespace {name!r}")

@@ -34,7 +34,7 @@ from loom.storage.sqlite.filters import checked_metadata, metadata_condition
 from loom.storage.sqlite.residency import each
 from loom.storage.sqlite.transactions import BEGUN
 
-__all__ = ["ADAPTERS", "PostgresConnection", "Rows", "is_gone", "is_whole", "translate", "translated"]
+__all__ = ["ADAPTERS", "PostgresConnection", "Rows", "escaped", "is_gone", "is_whole", "translate", "translated"]
 
 # From this many rows on COPY is faster than one statement for each row.
 _FEWEST_COPIED = 8
@@ -51,9 +51,14 @@ class _TextDumper(Dumper):
     oid = 0
 
     def dump(self, obj: str) -> bytes:
-        if "\x00" in obj or "\x01" in obj:
-            obj = _UNSAFE.sub(lambda found: _ESCAPED[found[0]], obj)
-        return obj.encode()
+        return escaped(obj)
+
+
+def escaped(text: str) -> bytes:
+    """A text in the form in which it is stored."""
+    if "\x00" in text or "\x01" in text:
+        text = _UNSAFE.sub(lambda found: _ESCAPED[found[0]], text)
+    return text.encode()
 
 
 class _TextLoader(Loader):

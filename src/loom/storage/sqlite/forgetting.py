@@ -19,7 +19,7 @@ from loom.storage.databases import Connection, Engine
 from loom.storage.identity import session_key
 from loom.storage.sqlite import archive
 from loom.storage.sqlite.archive import Reader
-from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection
+from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection, count_up
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
 from loom.storage.sqlite.transactions import EMPTY_AWAITED, EMPTY_VECTORS, SqliteTransaction
@@ -159,6 +159,7 @@ def remove_name(connection: Connection, namespace: int) -> None:
     for table in ("settings", "projections", "segments"):
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", (namespace,))
     connection.execute("UPDATE namespaces SET name = ? WHERE number = ?", (f"{FORGOTTEN_NAME}{namespace}", namespace))
+    count_up(connection)
 
 
 _OF_A_NAMESPACE = (

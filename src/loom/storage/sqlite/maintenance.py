@@ -273,11 +273,14 @@ class Maintenance:
         return TransactionScope(self, wait_s)
 
     @step("maintenance.wrote")
-    def wrote(self, transaction: SqliteTransaction) -> None:
-        """Wake the worker after a commit, if there is enough work for it."""
-        self.unindexed_records += transaction.appended
-        self.unindexed_bytes += transaction.appended_bytes
-        self.log_pages += _PAGES_A_COMMIT + transaction.appended_bytes // _PAGE_BYTES
+    def wrote(self, appended: int, size: int, queued: int) -> None:
+        """Wake the worker after a commit, if there is enough work for it.
+
+        The commit has appended this many records with texts of this size, and queued this many of them for embedding.
+        """
+        self.unindexed_records += appended
+        self.unindexed_bytes += size
+        self.log_pages += _PAGES_A_COMMIT + size // _PAGE_BYTES
         if self.engine.index_folder is None:
             wanted = False
         else:
@@ -288,8 +291,8 @@ class Maintenance:
             ):
                 self.unindexed_records = self.unindexed_bytes = 0
                 self.tail_is_due = wanted = True
-        if transaction.queued and self.embed is not None:
-            self.unembedded += transaction.queued
+        if queued and self.embed is not None:
+            self.unembedded += queued
             if self.unembedded >= self._limits.embed_batch:
                 self.unembedded = 0
                 wanted = True
@@ -380,7 +383,7 @@ class Maintenance:
             yield transaction
             transaction.finish()
         if transaction.appended or transaction.queued:
-            self.wrote(transaction)
+            self.wrote(transaction.appended, transaction.appended_bytes, transaction.queued)
 
     def _fold(self) -> None:
         """Fold the write-ahead log into the file, so that no writer has to and wait for the disk."""
@@ -775,7 +778,7 @@ class TransactionScope:
                 raise
         self._writing.__exit__(kind, error, trace)
         if error is None and (transaction.appended or transaction.queued):
-            self._maintenance.wrote(transaction)
+            self._maintenance.wrote(transaction.appended, transaction.appended_bytes, transaction.queued)
 
 
 def _utf8(id: str | bytes) -> bytes:

@@ -36,6 +36,7 @@ __all__ = [
     "QUEUE",
     "SqliteTransaction",
     "put_setting",
+    "record_row",
 ]
 
 EMPTY_VECTORS = "UPDATE vectors SET record = NULL, data = x'' WHERE "
@@ -176,7 +177,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
                 if draft.lasting and known.importance > draft.importance:
                     draft = draft._replace(importance=known.importance)
             seq = self._next = self._next + 1
-            rows.append(self._row(draft, seq, own_hash, version, created_at, now, metadata, data))
+            rows.append(record_row(self.namespace, draft, seq, own_hash, version, created_at, now, metadata, data))
             if known is not None:
                 pending = [(seq, node, draft.tokens if size else 0) for old, node, size in heard if old == known.seq]
                 heard = [one for one in heard if one[0] != known.seq]
@@ -219,46 +220,6 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
             self.queued += len(rows) - len(names)
         self.appended += len(rows)
         return results
-
-    def _row(
-        self,
-        draft: Draft,
-        seq: int,
-        own_hash: int,
-        version: int,
-        created_at: int,
-        now: int,
-        metadata: str | None,
-        data: str | None,
-    ) -> tuple[Any, ...]:
-        place = draft.dimensions
-        row = (
-            seq,
-            self.namespace,
-            own_hash,
-            None if draft.session_id is None else session_hash(self.namespace, draft.session_id),
-            draft.id,
-            version,
-            draft.tier,
-            draft.kind,
-            draft.node,
-            draft.session_id,
-            draft.role,
-            draft.name,
-            draft.trust,
-            place.subject,
-            place.flow,
-            place.layer,
-            float(draft.importance),
-            as_stored(draft.tokens),
-            draft.counter,
-            created_at,
-            now,
-            metadata,
-            data,
-            draft.content,
-        )
-        return (*row, guard(row), draft.window_tokens)
 
     def _supersede(self, old: _Newest, new: Draft, by: int, at: int) -> list[tuple[int, str, int]]:
         """Supersede an old version by a new one. The old version stays in the log and leaves the tiers.
@@ -474,6 +435,48 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         """A row of a blob, which replaces the earlier blob of its key."""
         self.delete_blob(row["key"])
         return row
+
+
+def record_row(
+    namespace: int,
+    draft: Draft,
+    seq: int,
+    own_hash: int,
+    version: int,
+    created_at: int,
+    now: int,
+    metadata: str | None,
+    data: str | None,
+) -> tuple[Any, ...]:
+    """The values of `INSERT_RECORD` for a draft."""
+    place = draft.dimensions
+    row = (
+        seq,
+        namespace,
+        own_hash,
+        None if draft.session_id is None else session_hash(namespace, draft.session_id),
+        draft.id,
+        version,
+        draft.tier,
+        draft.kind,
+        draft.node,
+        draft.session_id,
+        draft.role,
+        draft.name,
+        draft.trust,
+        place.subject,
+        place.flow,
+        place.layer,
+        float(draft.importance),
+        as_stored(draft.tokens),
+        draft.counter,
+        created_at,
+        now,
+        metadata,
+        data,
+        draft.content,
+    )
+    return (*row, guard(row), draft.window_tokens)
 
 
 def put_setting(connection: Connection, namespace: int, node: str, key: str, value: Any) -> None:

@@ -1,0 +1,105 @@
+"""A write in one statement: the head of the namespace gives the number, and the record is inserted under it.
+
+The update of the head locks it, as every write does first. The statement writes nothing if the head has another
+revision, because the settings have changed. Interactive writes take three round trips, and 2.5 times the CPU.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from loom.storage.postgres.dialect import Dialect
+from loom.storage.postgres.spoken_connection import escaped
+from loom.storage.sqlite.transactions import INSERT_RECORD
+
+__all__ = ["Head", "OneStatement", "checked"]
+
+_BIGINT, _INT, _TEXT, _FLOAT = 20, 23, 25, 701
+_TYPES = {
+    **dict.fromkeys(("id_hash", "session_hash", "tokens", "created_at", "checksum", "window_tokens"), _BIGINT),
+    "version": _INT,
+    "importance": _FLOAT,
+}
+_ALL_COLUMNS = re.findall(r"\w+", INSERT_RECORD[INSERT_RECORD.index("(") : INSERT_RECORD.index(")")])
+# The head and the statement give these.
+_GIVEN = {"seq": "h.seq", "namespace": "$1", "committed_at": "h.committed_at"}
+_COLUMNS = [column for column in _ALL_COLUMNS if column not in _GIVEN]
+_PLACES = [_ALL_COLUMNS.index(column) for column in _COLUMNS]
+
+
+class Head(NamedTuple):
+    """What a transaction has read of its namespace: the revision of the settings, and that of the head."""
+
+    settings: str | None
+    revision: int
+    queues: bool
+    """Whether records are queued for embedding."""
+
+
+class OneStatement:
+    """The statement for the tables of a dialect, prepared once for each connection."""
+
+    def __init__(self, dialect: Dialect, queues: bool) -> None:
+        queue = (
+            f", q AS (INSERT INTO {dialect.table('jobs')} (namespace, kind, record, seq) "
+            "SELECT $1, 'embed', h.seq, h.seq FROM h)"
+        )
+        values = [_GIVEN.get(column) or f"${_COLUMNS.index(column) + 5}" for column in _ALL_COLUMNS]
+        # The sub-select is executed before the head is locked, and ends with the statement.
+        self._text = (
+            f"WITH h AS (UPDATE {dialect.table('heads')} SET seq = seq + 1, "
+            "committed_at = greatest(committed_at + 1, $3) WHERE namespace = $1 AND revision = $2 "
+            "AND (SELECT pg_catalog.set_config('lock_timeout', $4, true)) IS NOT NULL RETURNING seq, committed_at)"
+            f"{queue if queues else ''} INSERT INTO {dialect.table('records')} ({', '.join(_ALL_COLUMNS)}) "
+            f"SELECT {', '.join(values)} FROM h"
+        ).encode()
+        self._types = [_BIGINT, _BIGINT, _BIGINT, _TEXT, *(_TYPES.get(column, _TEXT) for column in _COLUMNS)]
+        self._name = f"loom_{zlib.crc32(self._text):08x}".encode()
+        self._prepared_on: WeakSet[psycopg.Connection[Any]] = WeakSet()
+
+    def execute(
+        self,
+        raw: psycopg.Connection[Any],
+        row: Sequence[Any],
+        head: Head,
+        *,
+        wait_ms: int,
+        is_prepared: bool,
+    ) -> bool:
+        """Insert a record, given as values of `INSERT_RECORD`. Returns False if the head has another revision."""
+        values: list[Any] = [b"%d" % row[1], b"%d" % head.revision, b"%d" % row[20], b"%d" % wait_ms]
+        for place in _PLACES:
+            value = row[place]
+            if type(value) is str:
+                values.append(escaped(value))
+            else:
+                values.append(None if value is None else str(value).encode())
+        with raw.lock:
+            if not is_prepared:
+                return self._is_written(raw, raw.pgconn.exec_params(self._text, values, self._types))
+            if raw not in self._prepared_on:
+                checked(raw, raw.pgconn.prepare(self._name, self._text, self._types))
+                self._prepared_on.add(raw)
+            return self._is_written(raw, raw.pgconn.exec_prepared(self._name, values))
+
+    @staticmethod
+    def _is_written(raw: psycopg.Connection[Any], result: PGresult) -> bool:
+        return bool(checked(raw, result).command_tuples)
+
+
+def checked(raw: psycopg.Connection[Any], result: PGresult) -> PGresult:
+    """A result, or its error."""
+    if result.status == ExecStatus.FATAL_ERROR:
+        if raw.closed:
+            raise psycopg.OperationalError(raw.pgconn.get_error_message("utf-8").strip())
+        raise errors.error_from_result(result, encoding="utf-8")
+    return result

@@ -1,0 +1,156 @@
+"""Connections that are lost, held or cut at the worst moments: an error or a safe retry, never a double or a loss."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loom
+from loom.everyday import Memory
+from loom.models.embedders import FakeEmbedder
+from tests.postgres_server import PostgresServer
+
+pytest.importorskip("psycopg")
+
+import psycopg
+
+from tests.postgres_proxy import Way, way_to
+
+WITHIN_S = 30.0
+
+Execute = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def on_the_way(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[tuple[str, Way]]:
+    """The URL of an empty memory, and the way between it and the server."""
+    with way_to(postgres_server, tmp_path / "way") as (server, way):
+        yield server.store_url(tmp_path), way
+
+
+@pytest.fixture
+def execute(postgres_server: PostgresServer, on_the_way: tuple[str, Way]) -> Iterator[Execute]:
+    """Executes a statement on the tables of the memory, without loom."""
+    schema = on_the_way[0].partition("schema=")[2].partition("&")[0]
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+
+        def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
+            cursor = connection.execute(statement.replace("SCHEMA", schema).encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+        yield run
+
+
+def opened(url: str, **options: Any) -> Memory:
+    return loom.open(url, **{"embedder": "none", "derive": False, **options})
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not true():
+        assert time.monotonic() < deadline, "what is waited for does not happen"
+        threading.Event().wait(0.01)
+
+
+def contents(memory: Memory) -> list[str]:
+    return sorted(record.content for record in memory.list(limit=100))
+
+
+# -- one statement ---------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_remember_is_one_statement(on_the_way: tuple[str, Way]) -> None:
+    url, way = on_the_way
+    with opened(url) as memory:
+        memory.remember("the first one learns the settings")
+        before = way.answers
+        for number in range(5):
+            memory.remember(f"text {number}", role="user", session_id="s1", metadata={"n": number})
+        assert way.answers == before + 5 + 1  # and the statement is prepared once
+        assert [hit.content for hit in memory.recall("text 3", limit=1)] == ["text 3"]
+        assert memory.check().ok
+
+
+def test_settings_that_another_host_changes_hold_for_the_next_remember(
+    on_the_way: tuple[str, Way], tmp_path: Path
+) -> None:
+    url, _ = on_the_way
+    base = url.partition("&cache=")[0]
+    with opened(url) as one:
+        first = one.remember("before")
+        cache = tmp_path / "other"
+        with opened(f"{base}&cache={cache}", embedder=FakeEmbedder(), l1_token_budget=60, reconfigure=True) as other:
+            long = one.remember("many words " * 60)
+            assert (long.tier, "more than L1 takes" in long.note) == ("l3", True)
+            second = one.remember("this text is embedded by the other host")
+            other.flush()
+            records = [other.store.get(receipt.id) for receipt in (first, long, second)]
+            assert len(other.store.vectors([record.seq for record in records if record is not None])) == 3
+
+
+def test_an_answer_that_is_lost_after_the_commit_neither_doubles_nor_loses_a_record(
+    on_the_way: tuple[str, Way], execute: Execute
+) -> None:
+    url, way = on_the_way
+    with opened(url) as memory:
+        memory.remember("first")
+        for number in range(3):
+            way.lose_next_answer()
+            receipt = memory.remember(f"text {number}")
+            assert memory.get(receipt.id) is not None
+        assert contents(memory) == ["first", "text 0", "text 1", "text 2"]
+        assert memory.check().ok
+
+
+def test_a_statement_that_outlives_its_connection_writes_nothing(
+    on_the_way: tuple[str, Way], execute: Execute
+) -> None:
+    url, way = on_the_way
+
+    def waiting(statement: str) -> bool:
+        execute("SELECT pg_stat_clear_snapshot()")
+        found = execute("SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return any(query.startswith(statement) for (query,) in found)
+
+    with opened(url) as memory:
+        memory.remember("first")
+        execute("BEGIN")
+        execute("SELECT 1 FROM SCHEMA.heads FOR UPDATE")
+        writer = threading.Thread(target=memory.remember, args=("second",))
+        writer.start()
+        wait_for(lambda: waiting("WITH h AS"))
+        way.cut_clients()
+        wait_for(lambda: waiting("BEGIN"))  # the repetition, behind the lost statement
+        execute("COMMIT")
+        writer.join(WITHIN_S)
+        assert contents(memory) == ["first", "second"]
+        wait_for(lambda: not waiting("WITH h AS"))
+        assert execute("SELECT count(*) FROM SCHEMA.records") == [(2,)]
+        assert memory.check().ok
+
+
+def test_a_statement_that_arrives_after_its_repetition_writes_nothing(
+    on_the_way: tuple[str, Way], execute: Execute
+) -> None:
+    url, way = on_the_way
+    with opened(url) as memory:
+        memory.remember("first")
+        memory.remember("prepares the statement")
+        arrived = way.answers
+        way.hold()
+        writer = threading.Thread(target=memory.remember, args=("second",))
+        writer.start()
+        wait_for(lambda: way.holds_a_question)
+        way.cut_clients()
+        writer.join(WITHIN_S)
+        assert contents(memory) == ["first", "prepares the statement", "second"]
+        asked = way.answers
+        assert asked > arrived
+        way.release()
+        wait_for(lambda: way.answers > asked)
+        assert execute("SELECT count(*) FROM SCHEMA.records") == [(3,)]

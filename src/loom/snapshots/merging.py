@@ -22,7 +22,7 @@ from loom.snapshots.sections import NOTED
 from loom.snapshots.staging import Restored, Stage, staged_aside
 from loom.snapshots.taking import SnapshotPath, as_chain
 from loom.steps import step
-from loom.storage.contract import EMBED, WINDOW, Filter, Rows, Store, Transaction
+from loom.storage.contract import EMBED, WINDOW, Filter, Record, Rows, Store, Transaction
 from loom.storage.moments import from_micros
 from loom.storage.tables import TABLES, Row, named
 from loom.text.entities import NAMES
@@ -36,6 +36,9 @@ _OWN_KEYS = "loom."
 _NOWHERE = 0
 # The number of newest rows that are compared to detect a diverged copy of a store.
 _COMPARED = 8
+# How many records, and how many characters of them, are compared at a time with those of an earlier restore.
+_BATCH_ROWS = 256
+_BATCH_CHARACTERS = 1 << 20
 
 
 def restore_into(
@@ -210,10 +213,10 @@ class _Merge:
         return counts
 
     def _coming(self, counts: Counter[str]) -> Iterator[Row]:
-        for row in followed(self._staged("records"), lambda: self._staged_rows.count_rows("records"), "records"):
+        staged = followed(self._staged("records"), lambda: self._staged_rows.count_rows("records"), "records")
+        for row, earlier, is_present in self._compared(staged):
             old = row["seq"]
-            earlier = self._earlier(old)
-            if earlier is not None and self._is_same(earlier, row):
+            if is_present:
                 counts["present"] += 1
             elif earlier is not None and self._is_forgotten(earlier) and not self._bring_back:
                 counts["forgotten"] += 1
@@ -228,10 +231,14 @@ class _Merge:
                     self._to_embed.append(new)
                 yield row | {"seq": new}
 
-    def _is_same(self, number: int, row: Row) -> bool:
-        """Whether the record with this number has the same id, version and text."""
-        found = next(_named(self._transaction, "records", seq=number), None)
-        return found is not None and all(found[one] == row[one] for one in ("id", "version", *_WORDS))
+    def _compared(self, staged: Iterator[Row]) -> Iterator[tuple[Row, int | None, bool]]:
+        """Staged records, with their numbers at an earlier restore, and whether the same records are there now."""
+        for rows in _batches(staged):
+            earlier = [self._earlier(row["seq"]) for row in rows]
+            known = [number for number in earlier if number is not None]
+            here = self._transaction.records(known) if known else {}
+            for row, number in zip(rows, earlier, strict=True):
+                yield row, number, number in here and _is_same(here[number], row)
 
     def _is_forgotten(self, number: int) -> bool:
         place = int(np.searchsorted(self._tombstones, number))
@@ -245,7 +252,8 @@ class _Merge:
     def _under_same_id(self, row: Row) -> int | None:
         """The number here of the same id and version; `_NOWHERE` if the staged one cannot be restored beside it."""
         id, found = row["id"], False
-        for here in _named(self._transaction, "records", id=row["id"]):
+        # Where nothing was, only versions of this merge are under an id, and none of them differs.
+        for here in () if self._was_empty else _named(self._transaction, "records", id=id):
             found |= here["version"] >= row["version"] - 1
             if here["version"] != row["version"]:
                 continue
@@ -409,6 +417,26 @@ class _Merge:
 
 
 _WORDS = ("kind", "content", "data")
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Group rows of `records`, so that few statements compare them and a group of large texts is small."""
+    batch, size = [], 0
+    for row in rows:
+        batch.append(row)
+        size += len(row["content"])
+        if len(batch) == _BATCH_ROWS or size > _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _is_same(here: Record, row: Row) -> bool:
+    """Whether a record has the id, version and text of a row."""
+    data = None if row["data"] is None else json.loads(row["data"])
+    theirs = (row["id"], row["version"], row["kind"], row["content"], data)
+    return (here.id, here.version, here.kind, here.content, here.data) == theirs
 
 
 def _named(rows: Rows, table: str, **which: Any) -> Iterator[Row]:

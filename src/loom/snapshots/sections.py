@@ -88,11 +88,6 @@ def _within(limits: range) -> Check:
     return lambda value: type(value) is int and least <= value <= most
 
 
-def _optional(kind: str) -> Check:
-    check = _CHECKS[kind.rstrip("?")]
-    return lambda value: value is None or check(value)
-
-
 def _share(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
@@ -102,7 +97,7 @@ def _text(value: Any) -> bool:
 
 
 def _name(value: Any) -> bool:
-    return _text(value) and value != ""
+    return type(value) is str and 0 < len(value) <= _LONGEST_NAME
 
 
 def _content(value: Any) -> bool:
@@ -183,9 +178,10 @@ class Content:
         return [column for column, kind in self.table.columns.items() if kind != "bytes"]
 
     @cached_property
-    def _checks(self) -> list[Check]:
+    def _checks(self) -> list[tuple[Check, bool]]:
+        """The check of each value, and whether it may be None."""
         kinds = [self.table.columns[column] for column in self.columns]
-        return [_optional(kind) if kind.endswith("?") else _CHECKS[kind] for kind in kinds]
+        return [(_CHECKS[kind.rstrip("?")], kind.endswith("?")) for kind in kinds]
 
     @cached_property
     def parsed(self) -> list[int]:
@@ -206,7 +202,8 @@ class Content:
             raise SnapshotError(f"a row of section {section.name.lower()} cannot be read") from error
         if type(values) is not list or len(values) != len(self._checks):
             raise SnapshotError(f"a row of section {section.name.lower()} has another shape than it should")
-        sound = [check(value) for check, value in zip(self._checks, values, strict=True)]
+        checks = zip(self._checks, values, strict=True)
+        sound = [(value is None and optional) or check(value) for (check, optional), value in checks]
         if not all(sound):
             place = sound.index(False) + 1
             raise SnapshotError(f"value {place} of a row of section {section.name.lower()} makes no sense")

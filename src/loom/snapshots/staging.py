@@ -32,7 +32,7 @@ from loom.storage.contract import Dimensions
 from loom.storage.files import FILE_MODE, disk_errors, remove_database
 from loom.storage.identity import entry_guard, entry_guard_4
 from loom.storage.scratch import Scratch
-from loom.storage.tables import Row, Table, entry_values
+from loom.storage.tables import Row, Table, entry_values, guarded
 from loom.storage.temporary import let_go, temporary_beside
 
 __all__ = ["Restored", "Stage", "restore", "staged", "staged_aside"]
@@ -310,7 +310,8 @@ class Stage:
             return False
         Dimensions(row["subject"], row["flow"], row["layer"])
         row["importance"] = float(row["importance"])
-        newest = self.scratch.newest_version(row["namespace"], row["id"])
+        row.update(guarded(row, row["namespace"]))
+        newest = self.scratch.newest_version(row)
         if row["version"] != newest + 1:
             raise SnapshotError(f"version {row['version']} of a record comes after version {newest}")
         return True

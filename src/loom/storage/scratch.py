@@ -21,7 +21,7 @@ from loom.storage.sqlite.engine import translate
 from loom.storage.sqlite.entries import EMPTY_ENTRIES, ENTRY_PLACE
 from loom.storage.sqlite.residency import TierTotals
 from loom.storage.sqlite.rows import INSERT_EDGE
-from loom.storage.tables import Row, guarded
+from loom.storage.tables import Row
 
 __all__ = ["Scratch"]
 
@@ -84,9 +84,9 @@ class Scratch:
         ).fetchone()
         return found
 
-    def newest_version(self, namespace: int, id: str) -> int:
-        """The newest version of an id; 0 if there is none."""
-        place = (id_hash(namespace, id), id, namespace)
+    def newest_version(self, row: Row) -> int:
+        """The newest version of the id of a row, which has its hashes; 0 if there is none."""
+        place = (row["id_hash"], row["id"], row["namespace"])
         return self._most("version", "records", "id_hash = ? AND id = ? AND +namespace = ?", place)
 
     def newest_entry(self, row: Row) -> int:
@@ -112,9 +112,11 @@ class Scratch:
         many("INSERT OR IGNORE INTO spaces VALUES (?, ?, ?)", ((number, *space) for number, space in spaces.items()))
 
     def add_rows(self, table: str, rows: Iterable[Row]) -> int:
-        """Add rows to the namespaces that they name; returns their count. A row of `vectors` has its `space` too."""
+        """Add rows to the namespaces that they name; returns their count.
+
+        A row of `records` has its hashes and its checksum too (`guarded`), and a row of `vectors` its `space`.
+        """
         prepare = {
-            "records": lambda row: row | guarded(row, row["namespace"]),
             "entries": self._after_emptying,
             "vectors": self._after_dropping,
         }.get(table, lambda row: row)

@@ -87,7 +87,7 @@ PUBLIC: dict[str, set[str]] = {
         "should_use_fractal",
     },
     "loom.memory.shared_pool": {"PoolChange", "PoolEntry", "PoolWatch", "SharedMemoryPool", "VersionConflictError"},
-    "loom.storage": {"open_store"},
+    "loom.storage": {"add_tenant", "open_store", "remove_tenant", "tenants"},
     "loom.storage.contract": {
         "COMPACT",
         "COUNT",

@@ -153,7 +153,7 @@ def test_every_operation_answers_in_the_form_of_its_schema(memory: Memory, tmp_p
         jsonschema.validate(shown, schema)
         assert set(shown) <= set(schema["properties"])
         jsonschema.validate(calls[name], operation.input_schema(models=False))
-    assert OPERATIONS.keys() - calls.keys() == {"confirm", "undo", "withdraw", "trust"}
+    assert OPERATIONS.keys() - calls.keys() == {"confirm", "undo", "withdraw", "trust", "tenants"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda one: one.name)

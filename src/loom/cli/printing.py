@@ -428,6 +428,11 @@ def _(answer: said.Namespaces, page: Page) -> None:
 
 
 @_print.register
+def _(answer: said.Tenants, page: Page) -> None:
+    page.table(("role", "namespace"), [(one.role, one.namespace) for one in answer.tenants])
+
+
+@_print.register
 def _(answer: said.Checked, page: Page) -> None:
     for one in answer.namespaces:
         state: Part = ("ok", "green") if one.ok else ("damaged", "red")

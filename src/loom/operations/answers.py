@@ -63,6 +63,8 @@ __all__ = [
     "Stats",
     "Summaries",
     "SummaryItem",
+    "Tenant",
+    "Tenants",
     "TierItem",
     "Tiers",
     "Trusted",
@@ -593,6 +595,20 @@ class Flushed(Answer):
 class Namespaces(Answer):
     rows = "namespaces"
     namespaces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A role, and a namespace that it may use."""
+
+    role: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants(Answer):
+    rows = "tenants"
+    tenants: tuple[Tenant, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ _FUNCTIONS: tuple[Callable[..., Answer], ...] = (
     notebook_verbs.notebook_import,
     upkeep.stats,
     upkeep.namespaces,
+    upkeep.tenants,
     upkeep.check,
     upkeep.backup,
     upkeep.snapshot,

@@ -18,6 +18,8 @@ from loom.operations.answers import (
     RestoredFile,
     SnapshotFile,
     Stats,
+    Tenant,
+    Tenants,
     Vacuumed,
 )
 from loom.operations.knowledge_verbs import tier_items
@@ -29,7 +31,18 @@ if TYPE_CHECKING:
     from loom.everyday import Memory
     from loom.storage.contract import Store, Transaction
 
-__all__ = ["archive", "backup", "check", "migrate", "namespaces", "restore", "snapshot", "stats", "vacuum"]
+__all__ = [
+    "archive",
+    "backup",
+    "check",
+    "migrate",
+    "namespaces",
+    "restore",
+    "snapshot",
+    "stats",
+    "tenants",
+    "vacuum",
+]
 
 _GROUP = "upkeep"
 _OPERATOR = "it concerns the whole file, beyond the namespace that a model may use"
@@ -72,6 +85,40 @@ def stats(memory: "Memory") -> Stats:
 def namespaces(file: Path) -> Namespaces:
     """No operation crosses from one namespace to another."""
     return Namespaces(tuple(_namespaces(file)))
+
+
+@operation(
+    _GROUP,
+    "the roles of a PostgreSQL server that may use some namespaces only",
+    examples=(
+        "loom tenants --store postgresql://loom@host/memory",
+        "loom tenants acme --add team --store postgresql://loom@host/memory",
+        "loom tenants acme --remove team --store postgresql://loom@host/memory",
+    ),
+    idempotent=True,
+    elsewhere={"mcp": _OPERATOR},
+)
+def tenants(
+    file: Path,
+    role: Annotated[str | None, About("with --add or --remove: the role", shown_as="ROLE")] = None,
+    *,
+    add: Annotated[str | None, About("let the role use this namespace too", shown_as="NAMESPACE")] = None,
+    remove: Annotated[str | None, About("let the role no longer use this namespace", shown_as="NAMESPACE")] = None,
+) -> Tenants:
+    """Row-level security keeps such a role from the rows of other namespaces, also in SQL of its own. --add creates
+    the namespace and the role if they are missing; a new role has no password. Ends with the roles and their
+    namespaces."""
+    from loom.errors import InvalidInput
+    from loom.storage import add_tenant, remove_tenant
+    from loom.storage import tenants as listed
+
+    if (role is None) != (add is None and remove is None):
+        raise InvalidInput("a role comes with --add or --remove, and these with a role")
+    if role is not None and add is not None:
+        add_tenant(file, role, add)
+    if role is not None and remove is not None:
+        remove_tenant(file, role, remove)
+    return Tenants(tuple(Tenant(*one) for one in listed(file)))
 
 
 @operation(

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -17,7 +19,7 @@ from loom.errors import UnsupportedStore
 if TYPE_CHECKING:
     from loom.storage.contract import Store
 
-__all__ = ["open_store"]
+__all__ = ["add_tenant", "open_store", "remove_tenant", "tenants"]
 
 # At least two letters: `C:/` is a drive.
 _SERVER = re.compile(r"postgres(?:ql)?://")
@@ -41,7 +43,9 @@ def open_store(
     if tail is not None:
         options["tail"] = TailLimit(*tail)
     if path is not None and _SERVER.match(path):
-        return _on_server(path, options)
+        with _psycopg():
+            from loom.storage.postgres.postgres_store import PostgresStore
+        return PostgresStore(path, **options)
     if path is not None and _URL.match(path):
         url = urlsplit(path)
         if url.scheme not in ("file", "sqlite") or url.netloc not in ("", "localhost"):
@@ -54,13 +58,49 @@ def open_store(
     return SqliteStore(path, **options)
 
 
-def _on_server(url: str, options: dict[str, Any]) -> Store:
+def add_tenant(place: str | PathLike[str], role: str, namespace: str) -> None:
+    """Let a role of a PostgreSQL server use this namespace, and no other that it was not given.
+
+    Creates the namespace and the role if they are missing; a new role may log in and has no password. `place` is the
+    URL of the owner of the tables, who needs CREATEROLE. Raises `InvalidInput` for a role that nothing restricts,
+    such as a superuser, and `UnsupportedStore` for a file.
+    """
+    with _psycopg():
+        from loom.storage.postgres.tenants import add
+    add(_server_url(place), role, namespace)
+
+
+def remove_tenant(place: str | PathLike[str], role: str, namespace: str) -> None:
+    """Let a role no longer use this namespace. The memory and the role stay. Raises `NotFound` for another tenant."""
+    with _psycopg():
+        from loom.storage.postgres.tenants import remove
+    remove(_server_url(place), role, namespace)
+
+
+def tenants(place: str | PathLike[str]) -> list[tuple[str, str]]:
+    """The roles of a PostgreSQL server with the namespaces that they may use, in order."""
+    with _psycopg():
+        from loom.storage.postgres.tenants import listed
+    return listed(_server_url(place))
+
+
+def _server_url(place: str | PathLike[str]) -> str:
+    url = checked_path(place, "the place of a store")
+    if not _SERVER.match(url):
+        raise UnsupportedStore(
+            "a file has no tenants; they are roles of a server, such as postgresql://host/database"
+        )
+    return url
+
+
+@contextmanager
+def _psycopg() -> Iterator[None]:
+    """Explain in a block that imports the backend of PostgreSQL how to install psycopg."""
     try:
-        from loom.storage.postgres.postgres_store import PostgresStore
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "psycopg":
             raise
         raise UnsupportedStore(
             "a memory on PostgreSQL needs psycopg, which is not installed: pip install 'loomkeep[postgres]'"
         ) from error
-    return PostgresStore(url, **options)

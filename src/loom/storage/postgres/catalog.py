@@ -4,6 +4,8 @@ The tables have the columns of the SQLite ones (`loom.storage.sqlite.schema`). T
 namespace, with its counter and its clock; this row is also its write lock. A sequence number is
 `namespace << 40 | counter`, so it is unique in the database and contains its namespace.
 
+A number that other tables refer to by itself is checked to contain the namespace of its row.
+
 The tables that grow with the records are divided into partitions by the hash of the namespace. All data of a
 namespace is in the partitions with one number, and statements name these directly: planning a statement on 64
 partitions costs more than executing it.
@@ -43,7 +45,7 @@ _PLAIN = """
     -- The lock, the counter and the clock of a namespace. Its row changes with every write: pages are left free. The
     -- revision grows with every change that a write of one statement depends on.
     CREATE TABLE heads (
-        namespace bigint PRIMARY KEY, seq bigint NOT NULL, committed_at bigint NOT NULL,
+        namespace bigint PRIMARY KEY, seq bigint NOT NULL CHECK (namespace = seq >> 40), committed_at bigint NOT NULL,
         revision bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 20);
     CREATE TABLE settings (
@@ -92,6 +94,9 @@ _PLAIN = """
         name TEXT PRIMARY KEY, owner TEXT NOT NULL, number bigint NOT NULL, expires_at bigint NOT NULL
     ) WITH (fillfactor = 20);
 """
+
+# The roles that may use some namespaces only: see `tenants`.
+_TENANTS = "CREATE TABLE tenants (role name, namespace bigint, PRIMARY KEY (role, namespace));"
 
 
 class _Big(NamedTuple):
@@ -156,7 +161,7 @@ _BIG: Mapping[str, _Big] = {
     ),
     "moves": _Big(
         """
-        record bigint NOT NULL, seq bigint NOT NULL, namespace bigint NOT NULL,
+        record bigint NOT NULL, seq bigint NOT NULL, namespace bigint NOT NULL CHECK (namespace = record >> 40),
         node TEXT NOT NULL, tier TEXT NOT NULL, entered boolean NOT NULL, reason TEXT NOT NULL,
         PRIMARY KEY (record, seq, namespace)
         """,
@@ -179,7 +184,8 @@ _BIG: Mapping[str, _Big] = {
     ),
     "derivations": _Big(
         """
-        record bigint NOT NULL, namespace bigint NOT NULL, replaces boolean NOT NULL, PRIMARY KEY (record, namespace)
+        record bigint NOT NULL, namespace bigint NOT NULL CHECK (namespace = record >> 40), replaces boolean NOT NULL,
+        PRIMARY KEY (record, namespace)
         """,
         {"derivations_by_namespace": "(namespace, record)"},
     ),
@@ -205,7 +211,8 @@ _BIG: Mapping[str, _Big] = {
     ),
     "vectors": _Big(
         """
-        seq bigint NOT NULL, namespace bigint NOT NULL, space bigint NOT NULL, record bigint, data bytea NOT NULL,
+        seq bigint NOT NULL, namespace bigint NOT NULL CHECK (namespace = record >> 40), space bigint NOT NULL,
+        record bigint, data bytea NOT NULL,
         PRIMARY KEY (namespace, seq)
         """,
         {"vectors_by_record": "(record) WHERE record IS NOT NULL"},
@@ -225,8 +232,9 @@ _BIG: Mapping[str, _Big] = {
     ),
     "blocks": _Big(
         """
-        number bigint NOT NULL, namespace bigint NOT NULL, dictionary bigint NOT NULL,
-        records bigint NOT NULL, raw_bytes bigint NOT NULL, checksum bigint NOT NULL, data bytea NOT NULL,
+        number bigint NOT NULL, namespace bigint NOT NULL CHECK (namespace = number >> 40),
+        dictionary bigint NOT NULL, records bigint NOT NULL, raw_bytes bigint NOT NULL,
+        checksum bigint NOT NULL, data bytea NOT NULL,
         PRIMARY KEY (number, namespace)
         """,
         {"blocks_by_namespace": "(namespace)"},
@@ -288,7 +296,7 @@ def upgrade(connection: psycopg.Connection[Any], schema: str, store_id: str, now
     connection.execute("SELECT set_config('search_path', %s, true)", [f'"{schema}", pg_catalog'])
     formats = (FORMAT, _STILL_READ[-1], _STILL_WRITE[-1])
     if found is None:
-        _run(connection, _PLAIN)
+        _run(connection, _PLAIN + _TENANTS)
         _run(connection, _divided(partitions))
         _run(connection, _indexes())
         connection.execute("INSERT INTO store VALUES (1, %s, %s, %s, %s, %s)", [store_id, now, *formats])
@@ -342,11 +350,14 @@ def _divide(connection: psycopg.Connection[Any], partitions: int) -> None:
     """Upgrade format 1: copy the undivided tables into divided ones. No other program uses the tables meanwhile."""
     # Every writer locks a row of `heads` first, so writers wait here and not between two of the tables.
     connection.execute(f"LOCK TABLE heads, {', '.join(_BIG)} IN ACCESS EXCLUSIVE MODE".encode())
-    _run(connection, "ALTER TABLE heads ADD COLUMN IF NOT EXISTS revision bigint NOT NULL DEFAULT 0")
+    _run(
+        connection,
+        "ALTER TABLE heads ADD COLUMN revision bigint NOT NULL DEFAULT 0, ADD CHECK (namespace = seq >> 40)",
+    )
     for name, table in _BIG.items():
         _run(connection, "".join(f"DROP INDEX {index};" for index in table.indexes))
         _run(connection, f"ALTER TABLE {name} DROP CONSTRAINT {name}_pkey; ALTER TABLE {name} RENAME TO {name}_old")
-    _run(connection, _divided(partitions))
+    _run(connection, _TENANTS + _divided(partitions))
     for name in _BIG:
         rows = connection.execute(
             "SELECT string_agg(quote_ident(attname), ', ') FROM pg_catalog.pg_attribute "

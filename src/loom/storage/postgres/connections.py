@@ -121,6 +121,8 @@ class Server:
         self._one_statement: dict[tuple[Dialect, bool], OneStatement] = {}
         self.archive = Reader()
         self.prepared = False
+        self.restricted = False
+        """Whether row-level security restricts this role: PostgreSQL then refuses COPY into a table."""
         self._conninfo = address.conninfo
         if address.several_hosts and not read_only and "target_session_attrs" not in self._conninfo:
             self._conninfo = make_conninfo(self._conninfo, target_session_attrs="read-write")
@@ -175,10 +177,13 @@ class Server:
                     upgrade(connection, self.address.schema, new_id(), now, self.address.partitions)
             elif formats is None:
                 raise NotAStore(f"{self.place} holds no memory: there is nothing to read. Open it for writing first.")
-            row = connection.execute(f'SELECT id FROM "{self.address.schema}".store').fetchone()
+            schema = f'"{self.address.schema}"'
+            row = connection.execute(
+                f"SELECT id, row_security_active('{schema}.records') FROM {schema}.store"
+            ).fetchone()
             if row is None:
                 raise NotAStore(f"{self.place} has lost its identity row; restore it from a backup")
-            (store_id,) = row
+            store_id, self.restricted = row
             self._known = True
             return str(store_id)
 

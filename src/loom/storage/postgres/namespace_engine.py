@@ -34,7 +34,7 @@ from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.transactions import BEGUN
 from loom.storage.temporary import let_go, temporary_beside
 
-__all__ = ["Engine", "LostInWrite"]
+__all__ = ["Engine", "LostInWrite", "create_namespace"]
 
 Answer = TypeVar("Answer")
 
@@ -118,7 +118,7 @@ class Engine:
             try:
                 number = _number_of(server, namespace)
                 if number is None and not read_only:
-                    number = _create(server, namespace, clock)
+                    number = create_namespace(server, namespace)
                 return cls.join(server, number or 0, clock, busy_timeout_s, file_mode)
             except BaseException:
                 _close_unused(server)
@@ -290,7 +290,10 @@ class Engine:
 
     def connection_on(self, raw: psycopg.Connection[Any]) -> PostgresConnection:
         """An executor of our statements on a connection of the server."""
-        return PostgresConnection(raw, self.dialect, self.namespace, self.archive, self.server.prepared)
+        server = self.server
+        return PostgresConnection(
+            raw, self.dialect, self.namespace, self.archive, prepared=server.prepared, copies=not server.restricted
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -536,7 +539,8 @@ def _number_of(server: Server, namespace: str) -> int | None:
     return number
 
 
-def _create(server: Server, namespace: str, clock: Clock) -> int | None:
+def create_namespace(server: Server, namespace: str) -> int:
+    """The number of a namespace, which is created if it is missing."""
     schema = server.address.schema
     with translated(server.place), server.lent() as raw, raw.transaction():
         row = raw.execute(
@@ -546,7 +550,8 @@ def _create(server: Server, namespace: str, clock: Clock) -> int | None:
         if row is not None:
             insert = f'INSERT INTO "{schema}".heads (namespace, seq, committed_at) VALUES (%s, %s::bigint << 40, 0)'
             raw.execute(insert.encode(), [row[0], row[0]])
-    return _number_of(server, namespace)
+            return int(row[0])
+    return _number_of(server, namespace) or 0
 
 
 def _close_unused(server: Server) -> None:

@@ -103,7 +103,14 @@ class PostgresConnection:
     """One connection in one transaction, on the tables of one namespace. Valid inside the block that yields it."""
 
     def __init__(
-        self, raw: psycopg.Connection[Any], dialect: Dialect, namespace: int, archive: Reader, prepared: bool
+        self,
+        raw: psycopg.Connection[Any],
+        dialect: Dialect,
+        namespace: int,
+        archive: Reader,
+        *,
+        prepared: bool,
+        copies: bool,
     ) -> None:
         self.raw = raw
         self.text_factory: Any = str
@@ -114,6 +121,7 @@ class PostgresConnection:
         self._dialect = dialect
         self._archive = archive
         self._prepared = None if prepared else False
+        self._copies = copies
 
     # A transaction that writes one record usually consists of one INSERT and the new head. Statements without a
     # needed result wait for the next statement or the end of the transaction, and become one statement, or a COPY.
@@ -130,7 +138,7 @@ class PostgresConnection:
             by_statement.setdefault(one, []).append(row)
         alone = [(one, rows[0]) for one, rows in by_statement.items() if len(rows) == 1]
         for one, rows in by_statement.items():
-            if len(rows) >= _FEWEST_COPIED:
+            if len(rows) >= _FEWEST_COPIED and self._copies:
                 self._copy(one, rows)
             elif len(rows) > 1:
                 self.executemany(one, rows)

@@ -1,6 +1,6 @@
 """What a built prompt is worth: evidence in it, how much of it the provider has seen before, and what it costs.
 
-    python -m benchmarks.context [evidence prefix cost] [--data PATH/locomo10.json] [--records 100000]
+    python -m benchmarks.context [evidence prefix cost] [--data PATH/locomo10.json] [--records 100000] [--save]
     python -m benchmarks.context --plot docs/context.svg
 
 `evidence` needs LoCoMo (github.com/snap-research/locomo, CC BY-NC 4.0: bring your own copy) and compares prompts of
@@ -88,7 +88,8 @@ def read_locomo(path: Path) -> Iterator[tuple[list[dict[str, Any]], list[Asked]]
         yield turns, asked
 
 
-def evidence(path: Path, embedder: str) -> None:
+def evidence(path: Path, embedder: str) -> list[list[str]]:
+    """Print how much of the evidence is in prompts and in plain recall; the same as the rows of a table."""
     print("evidence in the prompt, LoCoMo, share of the turns with the answer")
     plain: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
     built: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
@@ -110,10 +111,13 @@ def evidence(path: Path, embedder: str) -> None:
                     there = {item.id for item in prompt.items}
                     built[budget].append(len(one.evidence & there) / len(one.evidence))
         print(f"  {len(plain[BUDGETS[0]])} questions", flush=True)
+    table = [["budget", "recall", "context"]]
     print(f"  {'budget':<10}{'recall':>8}{'context':>9}{'difference':>12}")
     for budget in BUDGETS:
         bare, ours = (100 * float(np.mean(scores[budget])) for scores in (plain, built))
         print(f"  {budget:<10,}{bare:>8.1f}{ours:>9.1f}{ours - bare:>+12.1f}")
+        table.append([f"{budget:,}", f"{bare:.1f} %", f"{ours:.1f} %"])
+    return table
 
 
 def within(memory: Memory, prompt: Sequence[dict[str, Any]], budget: int) -> None:
@@ -212,8 +216,11 @@ def same_beginning(before: list[int], now: list[int]) -> float:
     return shared / len(now)
 
 
-def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, embedder: str) -> None:
-    print(f"a conversation of {turns} turns over {len(told):,} memories, prompts of {PROMPT:,} tokens")
+def prefix(
+    name: str, told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, embedder: str
+) -> dict[str, dict[str, float]]:
+    """Hold a conversation over what was told; of each builder the mean same beginning, evidence and tokens."""
+    print(f"{name}: a conversation of {turns} turns over {len(told):,} memories, prompts of {PROMPT:,} tokens")
     encode = TiktokenCounter().encode
     shares: dict[str, list[float]] = {"continued": [], "stateless": [], "naive": []}
     found: dict[str, list[float]] = {name: [] for name in shares}
@@ -254,6 +261,15 @@ def prefix(told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, e
             f"{np.mean(sizes[name]):>8,.0f}"
         )
     print(f"  {rewrites} rewrites in {turns} prompts")
+    means = {
+        name: {
+            "same": float(np.mean(shares[name])),
+            "evidence": float(np.mean(found[name])),
+            "tokens": float(np.mean(sizes[name])),
+        }
+        for name in shares
+    }
+    return {**means, "all": {"memories": len(told), "rewrites": rewrites, "prompts": turns}}
 
 
 # --- cost ------------------------------------------------------------------------------------------------
@@ -380,7 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--derive", action="store_true", help="draw facts from the memories of `cost` first; slow")
     parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens as the memories of `cost`")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", action="store_true", help="keep the table of `cost` for the documents")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="only draw a prompt, into this file and a .png")
     options = parser.parse_args(arguments)
     if options.plot is not None:
@@ -390,27 +406,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unknown = sorted(set(parts) - {"evidence", "prefix", "cost"})
     if unknown:
         parser.error(f"no part {', '.join(unknown)}; there are evidence, prefix and cost")
+    kept: dict[str, dict[str, Any]] = {}
     if "evidence" in parts:
         if options.data is None:
             print("evidence: needs --data (github.com/snap-research/locomo, data/locomo10.json)")
         else:
-            evidence(options.data, options.embedder)
+            kept["context-evidence"] = {"table": evidence(options.data, options.embedder)}
     if "prefix" in parts:
-        prefix(*own_memories(options.memories), options.turns, options.embedder)
-        if options.data is not None:
-            conversations = list(read_locomo(options.data))
-            together = (
-                [turn for turns, _ in conversations for turn in turns],
-                [one for _, a in conversations for one in a],
-            )
-            for told, several in (together, max(conversations, key=lambda one: len(one[0]))):
-                order = np.random.default_rng(3).permutation(len(several))
-                prefix(told, [several[at] for at in order], options.turns, options.embedder)
+        kept["context-prefix"] = prefixes(options.memories, options.data, options.turns, options.embedder)
     if "cost" in parts:
+        name = f"context{'-long' if options.long else ''}{'-facts' if options.derive else ''}"
         table = cost(options.records, options.rounds, options.store, options.derive, options.long)
-        if options.save:
-            name = "context-long" if options.long else "context"
-            figures.save(name, sys.argv[1:] if arguments is None else arguments, {"cost": table})
+        kept[name] = {"cost": table}
+    for name, found in kept.items() if options.save else ():
+        figures.save(name, sys.argv[1:] if arguments is None else arguments, found)
+
+
+def prefixes(memories: int, data: Path | None, turns: int, embedder: str) -> dict[str, Any]:
+    """Conversations over our own memories and, where there is data, over all of it and over its longest part."""
+    found = {"own": prefix("our own", *own_memories(memories), turns, embedder)}
+    rows = [("own", "our own")]
+    if data is not None:
+        conversations = list(read_locomo(data))
+        longest = max(conversations, key=lambda one: len(one[0]))
+        together = (
+            [turn for told, _ in conversations for turn in told],
+            [one for _, a in conversations for one in a],
+        )
+        rows += [("together", f"{len(conversations)} of LoCoMo in one memory"), ("longest", "the longest of LoCoMo")]
+        for (key, name), (told, several) in zip(rows[1:], (together, longest), strict=True):
+            order = np.random.default_rng(3).permutation(len(several))
+            found[key] = prefix(name, told, [several[at] for at in order], turns, embedder)
+    table = [["conversation over", "builder", "identical beginning", "evidence", "tokens"]]
+    for key, name in rows:
+        for builder in ("continued", "stateless", "naive"):
+            of = found[key][builder]
+            over = f"{name}, {found[key]['all']['memories']:,} memories" if builder == "continued" else ""
+            table.append(
+                [over, builder, f"{100 * of['same']:.1f} %", f"{100 * of['evidence']:.1f} %", f"{of['tokens']:,.0f}"]
+            )
+    return {**found, "table": table}
 
 
 if __name__ == "__main__":

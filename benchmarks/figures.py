@@ -95,8 +95,7 @@ def documents() -> list[Path]:
     return [
         *sorted(ROOT.glob("README*.md")),
         *sorted((ROOT / "docs").glob("*.md")),
-        ROOT / "benchmarks" / "README.md",
-        ROOT / "benchmarks" / "recall" / "README.md",
+        *sorted((ROOT / "benchmarks").rglob("README.md")),
     ]
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks import figures
 from benchmarks.measuring import Side, print_table, ratio, take_turns
 from loom.fractal.memory import FractalMemory, MemoryScope
 from loom.memory.shared_pool import SharedMemoryPool
@@ -136,11 +137,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--depth", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
     if not 3 <= options.depth <= options.nodes:
         parser.error("the depth must be at least 3, and there must be as many nodes")
-    with tempfile.TemporaryDirectory() as folder:
-        found = inheriting(Path(folder), options.nodes, options.depth, options.rounds)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        figures.saving_output("fractal", arguments, is_wanted=options.save) as kept,
+    ):
+        found = kept["ratio"] = inheriting(Path(folder), options.nodes, options.depth, options.rounds)
         sharing(Path(folder), options.rounds)
     return 0 if found <= 1.0 else 1
 

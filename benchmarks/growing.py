@@ -1,6 +1,6 @@
 """Whether a write costs more as the store grows: the early records beside the late ones, background work included.
 
-    python -m benchmarks.growing [--records 100000] [--window 5000] [--derive]
+    python -m benchmarks.growing [--records 100000] [--window 5000] [--derive] [--save]
 
 Records are written one by one and in batches of 100, without an embedder and with the fake one (64 dimensions), and
 nothing is drawn from them unless `--derive` asks for it.
@@ -16,6 +16,7 @@ import argparse
 import itertools
 import sqlite3
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import figures
 from benchmarks.measuring import messages
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
@@ -93,7 +95,8 @@ def relative(window: Window) -> float:
     return window.process_us / window.bare_us
 
 
-def report(measured: Sequence[Window]) -> None:
+def report(measured: Sequence[Window]) -> tuple[float, list[str]]:
+    """Print how the cost grew; the growth, and the row of it: early, late, growth, and that beside bare SQLite."""
     early, late = measured[1], measured[-1]
     for name, window in (("early", early), ("late", late)):
         print(
@@ -109,6 +112,9 @@ def report(measured: Sequence[Window]) -> None:
         f"{(late.thread_us / late.bare_us) / (early.thread_us / early.bare_us) - 1:+.0%}",
         flush=True,
     )
+    growth = late.process_us / early.process_us - 1
+    costs = (f"{window.process_us:,.0f} us" for window in (early, late))
+    return growth, [*costs, f"{growth:+.0%}", f"{mean - 1:+.0%}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,17 +122,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--window", type=int, default=5_000)
     parser.add_argument("--derive", action="store_true", help="draw facts and summaries, too: ten times the work")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
     if options.records < 3 * options.window:
         parser.error("there must be room for three windows")
     embedders: dict[str, Any] = {"without an embedder": "none", "with the fake embedder": FakeEmbedder()}
+    first, last, size = options.window, options.records, options.window
+    grown: dict[str, float] = {}
+    table = [
+        [
+            "",
+            f"records {first:,} to {first + size:,}",
+            f"records {last - size:,} to {last:,}",
+            "growth",
+            "last tenth of all windows over the first, beside bare SQLite",
+        ]
+    ]
     for (name, embedder), batch in itertools.product(embedders.items(), (1, 100)):
-        print(f"  {name}, {'one by one' if batch == 1 else f'in batches of {batch}'}:", flush=True)
+        way = f"{'one by one' if batch == 1 else f'in batches of {batch}'}, {name}"
+        print(f"  {way}:", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             bare = Bare(Path(folder) / "bare.db")
             with open_memory(Path(folder) / "growing.loom", embedder=embedder, derive=options.derive) as memory:
-                report(list(windows(memory, bare, messages(options.records), batch, options.window)))
+                measured = list(windows(memory, bare, messages(options.records), batch, options.window))
+                grown[way], row = report(measured)
+                table.append([way, *row])
             bare.close()
+    if options.save:
+        figures.save("growing", sys.argv[1:] if arguments is None else arguments, {"table": table, "growth": grown})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How one `remember`, one `recall` and one `context` travel through the package.
 
-    python -m benchmarks.rooms [--records 400] [--package PATH] [--json]
+    python -m benchmarks.rooms [--records 400] [--package PATH] [--json] [--save]
 
 For each verb, once everything is warm: the calls of Python functions of the package, the rooms that they enter, and
 the crossings between rooms. A room is a folder of the package, and each module beside the folders is one. A call from
@@ -154,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=400, help="turns in the memory (default 400)")
     parser.add_argument("--package", type=Path, help="the source folder of another version (it holds `loom`)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     asked = parser.parse_args(arguments)
     if asked.package is not None:
         given = [__file__, "--records", str(asked.records), *(["--json"] if asked.json else [])]
@@ -168,6 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for journey in journeys:
         rooms = ", ".join(f"{room} {count}" for room, count in journey.rooms.items())
         print(f"{journey.verb:10} {journey.calls:7,} {journey.crossings:10,} {journey.statements:11,}  {rooms}")
+    if asked.save:
+        from benchmarks import figures  # not with --package, where only this file is run
+
+        table = [["", "calls", "crossings", "SQL statements"]]
+        table += [[f"`{one.verb}`", f"{one.calls:,}", f"{one.crossings:,}", str(one.statements)] for one in journeys]
+        figures.save("rooms", sys.argv[1:] if arguments is None else arguments, {"table": table})
     return 0
 
 

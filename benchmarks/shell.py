@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with figures.saving_output("shell", arguments, is_wanted=asked.save) as kept:
         for name, one in times.items():
             ratio = one["seconds"] / yardstick
+            one["ratio"] = round(ratio, 2)
             print(f"{name:<34} {1e3 * one['seconds']:7.0f} ms  cpu {1e3 * one['cpu']:7.0f} ms  {ratio:5.1f} x numpy")
         kept |= times
 

@@ -1,6 +1,6 @@
 """What a snapshot takes beside a backup: bytes, CPU time and memory, and what an incremental one saves.
 
-    python -m benchmarks.snapshots [--records 100000] [--dimensions 256]
+    python -m benchmarks.snapshots [--records 100000] [--dimensions 256] [--save]
 
 The store holds messages from word lists, half of them Chinese, in sessions, one in ten in the working tier, one in
 five used, and with `--dimensions` a random vector for each (0: none), which nothing can compress. CPU time is of the
@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import figures
 from benchmarks.measuring import messages
 from loom.snapshots.merging import restore_into
 from loom.snapshots.staging import restore
@@ -122,16 +123,20 @@ def same(one: Path, other: Path) -> bool:
             store.close()
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--dimensions", type=int, default=256)
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
+    asked = parser.parse_args(arguments)
     if asked.step:
         step(*asked.step)
         return 0
-    with tempfile.TemporaryDirectory(prefix="loom-snapshots-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="loom-snapshots-") as name,
+        figures.saving_output("snapshots", arguments, is_wanted=asked.save),
+    ):
         return compare(Path(name), asked.records, asked.dimensions)
 
 

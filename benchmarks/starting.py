@@ -1,6 +1,7 @@
 """What it costs to begin: `import loom` beside bare Python, packages of a core install, first answers, their bytes.
 
     python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--vectors] [--store FILE ...]
+                                  [--save]
 
 Import: processes of both kinds in turn, user and system CPU of each. First answers: new processes open a small
 store and ask; CPU of all threads at each step, by words and with the offline embedder (if it is installed), and after
@@ -26,10 +27,12 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import figures
 from benchmarks.measuring import messages, percentile, questions
 from loom.everyday import open_memory
 from loom.models.embedders import offline_embedder_installed
@@ -105,7 +108,8 @@ def process_cpu_ms(code: str) -> float:
     return (used.ru_utime + used.ru_stime) * 1e3
 
 
-def compare_imports(runs: int) -> None:
+def compare_imports(runs: int) -> float:
+    """Print what an import takes beside bare Python; the median ratio."""
     kinds = {"bare Python": "pass", "import loom": "import loom"}
     for code in kinds.values():
         process_cpu_ms(code)
@@ -118,6 +122,7 @@ def compare_imports(runs: int) -> None:
     bare, ours = times.values()
     middle = statistics.median(right / left for left, right in zip(bare, ours, strict=True))
     print(f"  ratio {middle:.2f} (of the best runs {min(ours) / min(bare):.2f})")
+    return middle
 
 
 # --- first answers ----------------------------------------------------------------------------------------
@@ -224,12 +229,16 @@ def open_and_ask(path: Path, mode: str, question: str, embedder: str) -> dict[st
     return found
 
 
-def report_bytes(path: Path, records: int | None, asked: Sequence[str], embedder: str) -> None:
+def report_bytes(path: Path, records: int | None, asked: Sequence[str], embedder: str) -> float:
+    """Print what opening and the first answer read, for writing and for reading; the most of all, in MB."""
     size = sum(file.stat().st_size for file in files_of(path))
     name = path.name if records is None else f"{records:,} records"
     print(f"  {name}, {size / 1e6:,.0f} MB in {len(files_of(path))} files:")
+    most = 0.0
     for mode in ("writing", "read_only"):
         runs = [open_and_ask(path, mode, question, embedder) for question in asked]
+
+        most = max(most, *(run["disk"] / 1e6 for run in runs))
 
         def middle(key: str, unit: float = 1.0, runs: Sequence[Mapping[str, float]] = runs) -> float:
             return percentile([run[key] / unit for run in runs], 50)
@@ -241,6 +250,7 @@ def report_bytes(path: Path, records: int | None, asked: Sequence[str], embedder
             f"wall {middle('wall_ms'):.0f} ms",
             flush=True,
         )
+    return most
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -256,10 +266,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--embedder", default=_EMBEDDER, help="whose vectors (of 384 dimensions) a store was filled with"
     )
     parser.add_argument("--folder", type=Path, help="where to fill stores; not on a file system in memory")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
+    name = "starting-vectors" if options.vectors else "starting"
+    with figures.saving_output(name, arguments, is_wanted=options.save) as kept:
+        run(options, kept)
+
+
+def run(options: argparse.Namespace, kept: dict[str, Any]) -> None:
+    """Measure and print everything, and put what the documents name into `kept`."""
     print("import:")
-    compare_imports(options.runs)
+    kept["import ratio"] = compare_imports(options.runs)
     packages = core_packages()
+    kept["packages"] = len(packages)
     print(f"core install: {len(packages)} packages ({', '.join(sorted(packages))})")
     print(f"first answers of a process, CPU ms, median of {max(3, options.runs // 4)}:")
     report_first_answers(max(3, options.runs // 4))
@@ -267,12 +286,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = questions(options.questions)
     embedder = options.embedder if options.vectors else ""
     for path in options.store:
-        report_bytes(path, None, asked, embedder)
+        kept[path.stem] = report_bytes(path, None, asked, embedder)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for records in [] if options.store else options.records:
             path = Path(folder) / f"{records}.loom"
             fill(path, records, options.vectors)
-            report_bytes(path, records, asked, embedder)
+            kept[f"{records}"] = report_bytes(path, records, asked, embedder)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Recall and CPU cost of the vector projection beside exact numpy and bare usearch, in one run.
 
     python -m benchmarks.vector_recall --records 100000 [--data clustered text vectors.npy] [--limit 10]
+                                       [--save]
 
 `clustered` is synthetic: clusters of Zipf-like sizes with a falling spectrum and a common direction, 384
 dimensions. `text` is real: the sentences of the docstrings and comments of every Python file installed here,
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks import figures
 from loom.index.segments import open_segment, write_segment
 from loom.index.vector_index import VectorIndex, build
 from loom.models.embedders import OfflineEmbedder, offline_embedder_installed
@@ -160,7 +162,8 @@ def timed(engines: Sequence[Engine], queries: Floats) -> tuple[list[list[float]]
     return [spent[20:] for spent in times], [found[20:] for found in answers]
 
 
-def compare(name: str, vectors: Floats, chosen: argparse.Namespace) -> None:
+def compare(name: str, vectors: Floats, chosen: argparse.Namespace) -> float:
+    """Print what each engine finds and takes; the share of the nearest vectors that ours finds."""
     queries, stored = vectors[: chosen.queries], vectors[chosen.queries :]
     print(f"{name}: {len(stored):,} vectors of {stored.shape[1]} dimensions, {len(queries)} queries")
     with tempfile.TemporaryDirectory() as folder:
@@ -178,8 +181,10 @@ def compare(name: str, vectors: Floats, chosen: argparse.Namespace) -> None:
     truth = answers[-1]
     print("                            CPU per query, us: alone         in turn     | per vector")
     print(f"  {'engine':<22}{'recall':>8}{'p50':>10}{'p95':>9}{'p50':>9}{'p95':>9}  | {'build us':>9}{'bytes':>7}")
+    shares: list[float] = []
     for number, engine in enumerate(engines):
         hits = sum(int(np.isin(found, near).sum()) for found, near in zip(answers[number], truth, strict=True))
+        shares.append(hits / (len(truth) * chosen.limit))
         clusters = [f"{value:,.0f}" for value in np.percentile(alone[number], (50, 95))]
         clusters += (
             [f"{value:,.0f}" for value in np.percentile(turns[number], (50, 95))]
@@ -188,9 +193,10 @@ def compare(name: str, vectors: Floats, chosen: argparse.Namespace) -> None:
         )
         built = "-" if engine.build_us is None else f"{engine.build_us:.1f}"
         print(
-            f"  {engine.name:<22}{hits / (len(truth) * chosen.limit):>8.4f}{clusters[0]:>10}{clusters[1]:>9}"
+            f"  {engine.name:<22}{shares[-1]:>8.4f}{clusters[0]:>10}{clusters[1]:>9}"
             f"{clusters[2]:>9}{clusters[3]:>9}  | {built:>9}{engine.vector_bytes:>7.0f}"
         )
+    return shares[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -202,7 +208,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=["clustered", "text"], metavar="clustered|text|FILE.npy")
     parser.add_argument("--keep", type=Path, help="where to write the embeddings of the text, for another run")
     parser.add_argument("--without-usearch", action="store_true", help="its build takes minutes from 100,000 on")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     chosen = parser.parse_args(arguments)
+    name = "vector_recall" if chosen.segments == 1 else "vector_recall-segments"
+    with figures.saving_output(name, arguments, is_wanted=chosen.save) as kept:
+        run(chosen, kept)
+
+
+def run(chosen: argparse.Namespace, kept: dict[str, Any]) -> None:
+    """Compare the engines on each kind of vectors; the share of the nearest that ours finds goes into `kept`."""
     wanted = chosen.records + chosen.queries
     for name in chosen.data:
         print(f"preparing {name} ...", flush=True)
@@ -218,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         if name == "text" and chosen.keep is not None:
             np.save(chosen.keep, vectors.astype(np.float16))
-        compare(name, vectors, chosen)
+        kept[Path(name).stem] = compare(name, vectors, chosen)
 
 
 if __name__ == "__main__":

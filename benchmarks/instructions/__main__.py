@@ -1,6 +1,6 @@
 """How many standing instructions of a check set are recognised, how many look-alikes are not, and where they apply.
 
-    python -m benchmarks.instructions [--parts 1 2] [--embedder auto none] [--list-misses]
+    python -m benchmarks.instructions [--parts 1 2] [--embedder auto none] [--list-misses] [--save]
 
 Every turn of the set goes into a memory of its own with the trust that it has, and `instructions()` is read. One that
 shares its sentence with the marked one is right; everything else that is kept is wrong. Then the questions of the set
@@ -19,10 +19,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from benchmarks import figures
 from loom.everyday import Memory, open_memory
 from loom.text.duplicates import normal_form
 from loom.text.sentences import statements
@@ -125,37 +126,46 @@ def _applies(memory: Memory, question: str, turn: Turn) -> bool:
     return any(item.source == "instructions" and overlaps(item.text, turn.wanted) for item in items)
 
 
-def _interval(counts: Sequence[tuple[int, int]]) -> str:
-    """A share in per cent, right of all, with its interval by resampling turns."""
+def _share(counts: Sequence[tuple[int, int]]) -> dict[str, float]:
+    """What share was right, of how many, with its interval by resampling turns; nothing of nothing."""
     table = np.array(counts).reshape(-1, 2)
-    right, all_of_them = table.sum(axis=0) if len(table) else (0, 0)
-    if not all_of_them:
-        return f"{'-':>22}"
+    right, number = (int(one) for one in table.sum(axis=0)) if len(table) else (0, 0)
+    if not number:
+        return {}
     random = np.random.default_rng(_SEED)
     drawn = table[random.integers(len(table), size=(_RESAMPLES, len(table)))].sum(axis=1)
-    shares = 100 * drawn[:, 0] / np.maximum(drawn[:, 1], 1)
-    low, high = np.percentile(shares, [2.5, 97.5])
-    return f"{100 * right / all_of_them:6.1f} ({low:.0f} to {high:.0f}) of {all_of_them}".rjust(22)
+    low, high = np.percentile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [2.5, 97.5])
+    return {"value": right / number, "low": float(low), "high": float(high), "number": number}
 
 
-def _report(name: str, outcomes: Sequence[Outcome]) -> None:
+def _shown(share: dict[str, float]) -> str:
+    if not share:
+        return f"{'-':>22}"
+    low, high = 100 * share["low"], 100 * share["high"]
+    return f"{100 * share['value']:6.1f} ({low:.0f} to {high:.0f}) of {share['number']:.0f}".rjust(22)
+
+
+def _report(name: str, outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, float]]]:
+    """Print the shares of each language, and return them by language and column."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
     print(f"{name}")
     print(f"  {'':<10}{'found':>22}{'right of kept':>22}{'look-alikes passed':>22}{'met':>22}{'not met':>22}")
     for language in (*_LANGUAGES, "both"):
         mine = [one for one in outcomes if language in (one.turn.language, "both")]
         wanted = [one for one in mine if one.turn.kind in _WANTED]
         others = [one for one in mine if one.turn.kind not in _WANTED]
-        columns = (
-            [(int(one.found), 1) for one in wanted],
-            [(int(one.found), int(one.found) + len(one.wrong)) for one in mine],
-            [(int(not one.wrong), 1) for one in others],
-            [(sum(one.met), len(one.met)) for one in wanted],
-            [(sum(one.passed), len(one.passed)) for one in wanted],
-        )
-        print(f"  {language:<10}" + "".join(_interval(column) for column in columns), flush=True)
+        found[language] = {
+            "found": _share([(int(one.found), 1) for one in wanted]),
+            "right": _share([(int(one.found), int(one.found) + len(one.wrong)) for one in mine]),
+            "passed": _share([(int(not one.wrong), 1) for one in others]),
+            "met": _share([(sum(one.met), len(one.met)) for one in wanted]),
+            "not_met": _share([(sum(one.passed), len(one.passed)) for one in wanted]),
+        }
+        print(f"  {language:<10}" + "".join(map(_shown, found[language].values())), flush=True)
     for kind in _WANTED:
         some = [(int(one.found), 1) for one in outcomes if one.turn.kind == kind]
-        print(f"  {kind:<10}" + _interval(some))
+        print(f"  {kind:<10}" + _shown(_share(some)))
+    return found
 
 
 def _checked() -> bool:
@@ -174,22 +184,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--questions", type=int, help="at most so many turns of each language")
     parser.add_argument("--parts", type=int, nargs="+", default=[1, 2], choices=[1, 2], help="which parts of the set")
     parser.add_argument("--list-misses", action="store_true", help="print what went wrong")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
+    kept: dict[str, Any] = {}
     for part in options.parts:
         turns = [turn for language in _LANGUAGES for turn in load(language, part)[: options.questions]]
-        _run(f"part {part}", turns, options.embedder, options.list_misses)
+        kept[f"part-{part}"] = _run(f"part {part}", turns, options.embedder, options.list_misses)
+    if options.save:
+        figures.save("instructions", sys.argv[1:] if arguments is None else arguments, kept)
     return 0 if _checked() else 1
 
 
-def _run(part: str, turns: Sequence[Turn], embedders: Sequence[str], list_misses: bool) -> None:
-    _report(f"{part}, a rule of keywords", [_judged(turn, keyword_rule(turn)) for turn in turns])
+def _run(part: str, turns: Sequence[Turn], embedders: Sequence[str], list_misses: bool) -> dict[str, Any]:
+    found = {
+        "keywords": _report(f"{part}, a rule of keywords", [_judged(turn, keyword_rule(turn)) for turn in turns])
+    }
     for embedder in embedders:
         outcomes = [measure(turn, embedder) for turn in turns]
-        _report(f"{part}, loom, {'words alone' if embedder == 'none' else embedder}", outcomes)
+        found[embedder] = _report(f"{part}, loom, {'words alone' if embedder == 'none' else embedder}", outcomes)
         for one in outcomes if list_misses else ():
             if one.wrong or (one.turn.kind in _WANTED and not (one.found and all(one.met) and all(one.passed))):
                 print(f"  {one.turn.kind} found={one.found} met={one.met} passed={one.passed}: {one.turn.wanted}")
                 print(*(f"    kept: {text}" for text in one.wrong), sep="\n")
+    return found
 
 
 if __name__ == "__main__":

@@ -18,11 +18,14 @@ __all__ = ["GLOBAL_OPTIONS", "arguments_of", "parser"]
 _WIDTH = 78
 
 GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("--store",), {"metavar": "FILE", "help": "the store; else LOOM_STORE, .loom/memory.loom upwards, or your own"}),
-    (("--namespace",), {"metavar": "NAME", "help": "whose memory (default)"}),
-    (("--node",), {"metavar": "NAME", "help": "which agent of it (default)"}),
+    (
+        ("--store",),
+        {"metavar": "FILE", "help": "the store; else LOOM_STORE, the nearest .loom/memory.loom, or your own"},
+    ),
+    (("--namespace",), {"metavar": "NAME", "help": "the namespace (default)"}),
+    (("--node",), {"metavar": "NAME", "help": "the agent in the namespace (default)"}),
     (("--json",), {"action": "store_true", "help": "print one JSON object"}),
-    (("--jsonl",), {"action": "store_true", "help": "print a JSON object a line for each item"}),
+    (("--jsonl",), {"action": "store_true", "help": "print one JSON object per item, each on its own line"}),
 )
 
 

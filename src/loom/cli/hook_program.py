@@ -26,7 +26,7 @@ _PROMPT_CHARS = 60
 
 
 def run_hook(agent: str) -> int:
-    """Answer the event on standard input; 0, whatever it is."""
+    """Answer the event on standard input. Always returns 0."""
     try:
         event: Any = json.loads(sys.stdin.buffer.read(_LARGEST_EVENT))
     except (ValueError, RecursionError, OSError):
@@ -38,7 +38,7 @@ def run_hook(agent: str) -> int:
 
 
 def kept_of_project(folder: Path, session: str | None, everything: bool, agreed: bool) -> KeptOfProject:
-    """What was kept of a project, after what was asked to be forgotten is gone."""
+    """The records kept of a project, after the requested ones are forgotten."""
     import loom
 
     path = memory_of_project(folder, os.environ)

@@ -102,7 +102,7 @@ def hook(
     agent: Annotated[Literal["claude-code", "codex"], About("the agent", shown_as="claude-code|codex")],
 ) -> Ended:
     """Reads an event from standard input, keeps what its transcript has gained, and prints what fits the prompt. Ends
-    with 0 whatever happens; docs/plugins.md says where the log is."""
+    with 0 even after an error; docs/plugins.md says where the log is."""
     from loom.cli.hook_program import run_hook
 
     return Ended(run_hook(agent))
@@ -152,7 +152,7 @@ def chat(
 
 @operation(
     _GROUP,
-    "read what is edited in a notebook as it happens, and write what the memory learns",
+    "watch a notebook: read edits, and write what the memory learns",
     examples=("loom notebook-watch", "loom notebook-watch --folder project --attach ~/vault"),
     elsewhere=_SHELL,
 )

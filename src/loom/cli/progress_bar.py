@@ -57,7 +57,7 @@ def working(what: str, *, shown: bool = True, after_s: float = 0.5) -> Iterator[
 
 
 def line(what: str, progress: Progress | None, seconds: float, frame: int) -> str:
-    """Return the line for a state. `frame` is the number of lines drawn before, which turns the mark."""
+    """Return the line for a state. `frame` is the number of earlier lines; it animates the mark."""
     mark, clock = _FRAMES[frame % len(_FRAMES)], f"{seconds:.0f} s"
     if progress is None:
         return f"{mark} {what}, {clock}"

@@ -682,7 +682,7 @@ class HookRun:
 
 @dataclass(frozen=True, slots=True)
 class KeptOfProject(Answer):
-    """What the plugins keep of a project. `forgotten` counts what was forgotten now."""
+    """What the plugins keep of a project. `forgotten` counts the records forgotten now."""
 
     path: str
     log: str

@@ -301,7 +301,7 @@ def list_(
     memory: "Memory",
     *,
     limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
-    after: Annotated[int | None, About("go on where the last page ended (its `next`)", shown_as="N")] = None,
+    after: Annotated[int | None, About("continue where the last page ended (its `next`)", shown_as="N")] = None,
     oldest_first: Annotated[bool, About("the oldest first")] = False,
     narrowing: Narrowing,
 ) -> Listing:
@@ -327,7 +327,7 @@ def matrix(
     layer: Annotated[Literal["type", "instance"] | None, About("only of this layer")] = None,
     flow: Annotated[Literal["state", "event"] | None, About("list only these")] = None,
     limit: Annotated[int, About("list at most this many", least=1, most=10_000, shown_as="N")] = 20,
-    after: Annotated[int | None, About("go on where the last page ended (its `next`)", shown_as="N")] = None,
+    after: Annotated[int | None, About("continue where the last page ended (its `next`)", shown_as="N")] = None,
 ) -> Matrix:
     """Counts by subject (the world, or the agent itself), layer (type or instance) and flow (states and events). With
     --subject, --layer or --flow, the memories of these cells are listed too, newest first, with derived records."""

@@ -129,14 +129,14 @@ def instructions(
 
 @operation(
     _KNOWN,
-    "let the standing instructions of an imported message hold",
+    "put the standing instructions of an imported message into force",
     examples=("loom confirm claude-code:5e7dc3f1-2f1b-4f0e-9a3b-7c1de2a8b640",),
     elsewhere={"mcp": "only the user can confirm what was imported"},
 )
 def confirm(
     memory: "Memory", id: Annotated[str, About("the id that instructions --unconfirmed shows", shown_as="ID")]
 ) -> Instructions:
-    """Shows what holds from now on. Until then an imported message gives no instruction, whatever it says."""
+    """Shows the instructions that now hold. Until then, instructions in an imported message have no effect."""
     return Instructions(tuple(map(InstructionItem.of, memory.confirm(id))))
 
 
@@ -217,7 +217,7 @@ def promote(
 
 @operation(
     _PLACES,
-    "let a memory go one tier down, away from the prompt",
+    "move a memory one tier down, away from the prompt",
     examples=("loom demote turn-17",),
     elsewhere={"mcp": _NOT_FOR_MODELS},
 )

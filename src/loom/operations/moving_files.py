@@ -49,7 +49,7 @@ def export(
     ),
 ) -> Exported:
     """Writes every version of every record of one namespace, in the order of writing, as docs/importing.md describes.
-    As markdown, writes the current versions into a folder with a file for each day. Others may go on writing
+    As markdown, writes the current versions into a folder with a file for each day. Other processes can write
     meanwhile. Memories that are forgotten later stay in the files. Tiers, vectors and uses are not exported; snapshot
     includes them."""
     from loom.importers import export_jsonl, export_markdown
@@ -61,7 +61,7 @@ def export(
 
 @operation(
     _GROUP,
-    "bring what you have into a memory: transcripts, exports of other programs, notes, exports of loom",
+    "import transcripts, exports of other programs, notes, and exports of loom",
     examples=(
         "loom import --from claude-code --project . --dry-run",
         "loom import chatgpt-export.zip --since 2026-01-01",
@@ -86,9 +86,9 @@ def import_(
     raw: Annotated[bool, About("keep keys and other secrets, which are masked otherwise")] = False,
     dry_run: Annotated[bool, About("count only; write nothing")] = False,
 ) -> Imported:
-    """Recognises the format by itself; docs/importing.md has the list. Importing again brings only what is new, so an
+    """Recognises the format; docs/importing.md has the list. Importing again brings only what is new, so an
     import that was interrupted can be repeated. Parts that cannot be read are skipped and reported; it ends with 1
-    then. Instructions in what was imported hold after `loom confirm`. Exports of loom keep their ids and versions,
+    then. Imported instructions hold after `loom confirm`. Exports of loom keep their ids and versions,
     and are not masked."""
     from loom.importers.histories import import_history
 

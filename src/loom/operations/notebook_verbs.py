@@ -78,7 +78,7 @@ def _page(notebook: "Notebook", path: str) -> "Page":
 
 @operation(
     _GROUP,
-    "make the files of a notebook and its memory equal",
+    "synchronise the files of a notebook with its memory",
     examples=(
         "loom notebook-sync",
         "loom notebook-sync --folder project --sessions",
@@ -173,7 +173,7 @@ def notebook_rollback(
 
 @operation(
     _GROUP,
-    "write a page again whose file was deleted or emptied",
+    "restore a page whose file was deleted or emptied",
     examples=("loom notebook-restore knowledge",),
     idempotent=True,
     elsewhere={"mcp": _FILES},
@@ -181,7 +181,7 @@ def notebook_rollback(
 def notebook_restore(
     memory: "Memory", page: PagePath, *, folder: Folder = Path("."), agent: Agent = None
 ) -> MemoryItem:
-    """Answers that a missing file was not meant to go."""
+    """Says that the file was deleted by mistake, and writes it again."""
     notebook = open_notebook(memory, folder, agent)
     chosen = _page(notebook, page)
     notebook.pages.restore(chosen)
@@ -203,8 +203,8 @@ def notebook_forget(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> Listing:
-    """Answers that a missing file or section was meant to go. Copies in a version history are out of reach. Shows the
-    rest of the page."""
+    """Says that a missing file or section was deleted on purpose. Copies in a version history are out of reach.
+    Shows the rest of the page."""
     notebook = open_notebook(memory, folder, agent)
     chosen = _page(notebook, page)
     (notebook.pages.forget_earlier if earlier else notebook.pages.forget)(chosen)

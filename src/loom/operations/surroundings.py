@@ -17,7 +17,7 @@ from loom.operations.table import About, operation
 
 __all__ = ["diagnose", "settings", "trust"]
 
-_GROUP = "surroundings"
+_GROUP = "environment"
 _USERS = "it is about the user's machine, which a model has no business with"
 _LOW_ON_DISK = 256 * 1024 * 1024
 

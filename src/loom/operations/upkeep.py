@@ -144,7 +144,7 @@ def check(file: Path, *, no_repair: Annotated[bool, About("only look: open the f
 
 @operation(
     _GROUP,
-    "compress the words of older records, and give the space back",
+    "compress the text of older records and free the space",
     examples=("loom archive --older-than 30",),
     long=True,
     idempotent=True,
@@ -175,7 +175,7 @@ def archive(
     elsewhere={"mcp": _OPERATOR},
 )
 def vacuum(file: Path) -> Vacuumed:
-    """Others may go on reading; writers wait."""
+    """Other processes can read meanwhile; writers wait."""
     freed = 0
     for name in _namespaces(file):
         with closing(_opened(file, name, read_only=False)) as store:
@@ -185,14 +185,14 @@ def vacuum(file: Path) -> Vacuumed:
 
 @operation(
     _GROUP,
-    "write a consistent copy of the store while others go on using it",
+    "write a consistent copy of the store, which may be in use",
     examples=("loom backup monday.loom",),
     long=True,
     read_only=True,
     elsewhere={"mcp": _OPERATOR},
 )
 def backup(file: Path, target: Annotated[Path, About("the copy to write", shown_as="TARGET")]) -> BackedUp:
-    """The copy is a store of its own. Memories that are forgotten later stay in it."""
+    """The copy is a complete store. Memories that are forgotten later stay in it."""
     with closing(_opened(file, _namespaces(file)[0], read_only=True)) as store:
         store.backup(target)
     return BackedUp(str(target), target.stat().st_size)
@@ -214,7 +214,7 @@ def snapshot(
     only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
 ) -> SnapshotFile:
     """Includes all tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With
-    --since, only the changes since an earlier snapshot. Others may go on writing meanwhile."""
+    --since, only the changes since an earlier snapshot. Other processes can write meanwhile."""
     from loom.snapshots.taking import take
 
     names = only or _namespaces(file)
@@ -227,7 +227,7 @@ def snapshot(
 
 @operation(
     _GROUP,
-    "make a store of a snapshot, or bring one into a namespace of a store that exists",
+    "create a store from a snapshot, or merge one into a namespace of an existing store",
     examples=(
         "loom restore monday.hctx tuesday.hctx --store copy.loom",
         "loom restore monday.hctx --into guest",
@@ -239,9 +239,7 @@ def restore(
     file: Path,
     snapshots: Annotated[list[Path], About("the chain, oldest first", shown_as="SNAPSHOT")],
     *,
-    into: Annotated[
-        str | None, About("a namespace of a store that exists, instead of a new store", shown_as="NAMESPACE")
-    ] = None,
+    into: Annotated[str | None, About("merge into this namespace of an existing store", shown_as="NAMESPACE")] = None,
     take: Annotated[str | None, About("with --into: which namespace of the snapshot", shown_as="NAMESPACE")] = None,
     forgotten: Annotated[bool, About("with --into: also memories that were forgotten there since")] = False,
 ) -> RestoredFile:
@@ -273,12 +271,12 @@ def restore(
 )
 def migrate(
     source: Annotated[str, About("a file, a snapshot, or the URL of a server", shown_as="SOURCE")],
-    target: Annotated[str, About("likewise; made if it is not there", shown_as="TARGET")],
+    target: Annotated[str, About("the same; created if it does not exist", shown_as="TARGET")],
     *,
     only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
 ) -> Migrated:
-    """Copies every namespace, or those named, and compares every memory and entry at the end. The source stays as it
-    is. A namespace is copied in one transaction: after a kill, run the command again, and it adds what is missing."""
+    """Copies every namespace, or those named, and compares every memory and entry at the end. The source is not
+    changed. A namespace is copied in one transaction. After a kill, run the command again: it adds the rest."""
     from loom.discovery import as_place
 
     with TemporaryDirectory(prefix="loom-migrate-") as folder:

@@ -13,7 +13,7 @@ __all__ = ["Wait", "catch_up"]
 
 Wait = Annotated[
     float,
-    About("first wait this long for work in the background", least=0, most=86_400, shown_as="SECONDS", models=False),
+    About("first wait up to this long for background work", least=0, most=86_400, shown_as="SECONDS", models=False),
 ]
 
 

@@ -33,7 +33,7 @@ Handler = Callable[[Task], Any]
 value, awaitable or not, is the result."""
 
 _EVERYTHING = "*"
-# Exceptions that end the program are no failures of a handler.
+# Exceptions that end the program are not failures of a handler.
 _FATAL = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 

@@ -20,7 +20,7 @@ _EVERY = 256
 
 
 class Progress(NamedTuple):
-    """What is done of a total, which is None where it is not known. `unit` names what is counted."""
+    """The finished part of a total, which is None if unknown. `unit` names the counted things."""
 
     done: int
     total: int | None

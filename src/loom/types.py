@@ -170,7 +170,7 @@ class MemoryUnit:
 _SPEAKERS = {MemoryType.MESSAGE: "user", MemoryType.THOUGHT: "assistant"}
 
 
-# Who spoke says enough, and a summary says what it is about.
+# Kinds whose action is not shown: a message shows its speaker, and a summary or fact states its own subject.
 _WITHOUT_ACTION = (MemoryType.MESSAGE, MemoryType.SUMMARY, MemoryType.FACT)
 
 
@@ -246,7 +246,7 @@ class InstructionKind(_AnyCase):
     PREFERENCE = "preference"
     """The user likes something, avoids it, or is used to it."""
     WITHDRAWAL = "withdrawal"
-    """The user ended earlier instructions. It names them, and is no instruction itself."""
+    """The user ended earlier instructions. It names them, and is not an instruction itself."""
 
 
 class InstructionScope(_AnyCase):

@@ -175,7 +175,7 @@ def test_a_state_from_other_limits_is_cut_to_these() -> None:
     ],
 )
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match="no state of a tuner"):
+    with pytest.raises(InvalidInput, match="not a state of a tuner"):
         AdaptiveTuner(state=state)
 
 

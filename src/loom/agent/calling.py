@@ -108,7 +108,7 @@ async def _answer(call: ToolCall, tools: Mapping[str, Tool], timeout_s: float) -
         return ToolAnswer(call, "" if value is None else value_text(value))
     except LoomError as error:
         return _failed(call, str(error))
-    except Exception as error:  # the model reads whatever a tool raises
+    except Exception as error:  # the model reads any error of a tool
         late = isinstance(error, TimeoutError) and limit.expired()
         return _failed(call, f"{tool.name} did not answer within {limit_s:g} seconds" if late else _reason(error))
 

@@ -1,4 +1,4 @@
-"""Prompts built from memory under a hard token budget, with the reasons for what is in them."""
+"""Prompts built from memory under a hard token budget, with the reason for each item."""
 
 from __future__ import annotations
 

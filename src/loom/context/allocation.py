@@ -64,7 +64,7 @@ class BudgetConfig:
 
     @property
     def ratios(self) -> Mapping[str, float]:
-        """The shares by the name of what they are for; `other` is the rest."""
+        """The shares by name; `other` is the rest."""
         given = {
             "l1": self.l1_ratio,
             "l2": self.l2_ratio,
@@ -101,7 +101,7 @@ class ContextBudgeter:
 
     @property
     def limit(self) -> int:
-        """The most tokens that the messages may have: the window without what is kept for tools and the answer."""
+        """The most tokens that the messages may have: the window without the reserves for tools and the answer."""
         config = self.config
         functions = min(1024, self.window // 8) if config.functions_reserve is None else config.functions_reserve
         output = min(4096, self.window // 8) if config.output_reserve is None else config.output_reserve

@@ -32,7 +32,7 @@ class BudgetPart:
 
 
 def budget_parts(context: Context) -> list[BudgetPart]:
-    """Where a prompt's budget went: what is fixed, what each source used, and what is free."""
+    """The use of a prompt's budget: fixed parts, each source, and free room."""
     used = [source for source in context.sources if source.tokens]
     fixed = max(0, context.tokens - sum(source.tokens for source in used))
     return [
@@ -46,7 +46,7 @@ def budget_parts(context: Context) -> list[BudgetPart]:
 
 
 def budget_chart(context: Context, title: str = "Where the budget went") -> str:
-    """An SVG image of the budget: what is fixed, what each source used, and what is free."""
+    """An SVG image of the budget: fixed parts, each source, and free room."""
     parts = budget_parts(context)
     height = 2 * _LINE + _BAR + _LINE * (len(parts) + 1)
     scale = (_WIDTH - 2 * _LEFT) / context.budget

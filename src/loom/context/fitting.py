@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 NO_ROOM = "no room"
-"""Why a quotation is left out that takes more than what is free."""
+"""The reason of a quotation that is larger than the free room."""
 
 NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
@@ -88,7 +88,7 @@ _WAITS_WHOLE = 4.0
 _WAITS_RANK = 1.0
 # Passages replace a memory if they take at most this share of it.
 _WORTH_A_CUT = 0.75
-# The tokens around the text of a quotation. Exact costs are counted only for what is taken.
+# The tokens around the text of a quotation. Exact costs are counted only for items that are taken.
 _FRAME_TOKENS = 6
 # The weight of a source without a share.
 _NO_SHARE = 1e-3

@@ -101,14 +101,14 @@ class ConversationPart:
         return first
 
     def block(self) -> Block | None:
-        """Its turns, without the last ones where they wait for a tool's result: those come whole the next time."""
+        """Its turns. The last ones, if they wait for the result of a tool, follow whole in the next prompt."""
         turns = self.candidates
         waiting = next((at for at, turn in enumerate(turns) if _waits(turn, turns[at + 1 :])), len(turns))
         numbers = tuple(turn.seq for turn in turns[:waiting] if turn.seq)
         if not numbers:
             return None
         if self.exchanges[0].shortened:
-            # A part of it would give another text.
+            # A part of it would have another text.
             return Block(BlockKind.SHORT_TURNS, numbers, self.exchanges[0].most) if waiting == len(turns) else None
         return Block(BlockKind.TURNS, numbers)
 
@@ -133,7 +133,7 @@ def conversation_parts(exchanges: Sequence[Exchange], costs: TokenCosts) -> list
 
 
 def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> Part:
-    """A block of a layout as it was: the same records give the same messages."""
+    """A block of an earlier layout. The same records give the same messages."""
     how = {"source": "session", "reason": "in the prompt before"}
     if block.kind is BlockKind.QUOTES:
         return QuotationPart([Candidate.of_record(records[number], **how) for number in block.records], costs)
@@ -162,7 +162,7 @@ class Prompt:
 
     @property
     def opening(self) -> list[Message]:
-        """What stands before a prompt that would begin with an answer: providers refuse that."""
+        """The message before a prompt that would begin with an answer, which providers refuse."""
         first = next((part.messages[0] for part in (*self.kept, *self.new) if part.messages), None)
         if first is None or first["role"] == "user":
             return []
@@ -170,12 +170,12 @@ class Prompt:
         return [{"role": "user", "content": CUT_OFF if is_cut else OPENING}]
 
     def layout(self) -> list[Block]:
-        """What of the new parts will stand in the next prompt."""
+        """The new parts that will stand in the next prompt."""
         blocks = (part.block() for part in self.new if part.lasting)
         return [block for block in blocks if block is not None]
 
     def drop_one(self) -> bool:
-        """Let the quotation go that was taken last, or else the oldest exchange; False where nothing is left."""
+        """Drop the last quotation, or else the oldest exchange. Returns False if nothing is left."""
         if self.selection.quotes:
             last = self.selection.quotes.pop()
             part = next(one for one in self.new if isinstance(one, QuotationPart) and last in one.candidates)
@@ -191,7 +191,7 @@ class Prompt:
         return True
 
     def items(self) -> list[ContextItem]:
-        """What is in the prompt, in its order, each with its part of the tokens."""
+        """The items of the prompt in their order, each with its part of the tokens."""
         found: list[ContextItem] = []
         for part in (*self.kept, *self.new):
             known, whole = self.selection.tokens, part.whole_ids

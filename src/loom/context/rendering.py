@@ -355,7 +355,7 @@ def _results(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _call_id(value: object) -> str | None:
-    """An id that providers accept for a call, the same for the same input; None if it is no id."""
+    """An id that providers accept for a call, the same for the same input; None if the input is not an id."""
     if not isinstance(value, str) or not value.strip():
         return None
     if _CALL_ID.fullmatch(value):
@@ -412,7 +412,7 @@ def _call_as_text(message: Message) -> Message:
 
 
 def gap_note(before: datetime | None, now: datetime | None) -> str | None:
-    """A line for a pause in the conversation, or None where it goes on without one."""
+    """A line for a pause in the conversation, or None if there was none."""
     if before is None or now is None or now - before < _PAUSE:
         return None
     pause = now - before

@@ -63,7 +63,7 @@ __all__ = [
 log = logging.getLogger("loom.context")
 
 SourceItem = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
-"""What a source may give: candidates, or whatever can be made one."""
+"""What a source may give: candidates, or values that can become one."""
 
 LEAST_ITEM_TOKENS = 24
 """The approximate size of the shortest quotation. No more items are asked for than fit at that size."""

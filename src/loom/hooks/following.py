@@ -1,6 +1,6 @@
 """Importing a transcript as it grows: from the place where the last hook stopped to the last complete line.
 
-The place is committed with the messages before it, so a hook that is killed loses nothing and the next one goes on.
+The place is committed with the messages before it, so a killed hook loses nothing and the next one continues.
 It advances by compare-and-set: of two hooks at the same moment one writes a line. What was forgotten does not come
 back.
 """
@@ -45,8 +45,8 @@ class Followed:
 def follow(memory: Memory, agent: str, path: Path) -> Followed:
     """Import the lines that a transcript has gained.
 
-    If another hook imports the same lines meanwhile, the batch that it was faster with is undone, and reading goes on
-    from its place.
+    If another hook imports the same lines meanwhile, this batch is undone, and reading continues from the place
+    of the other hook.
     """
     writer = HistoryWriter(memory)
     while True:

@@ -23,7 +23,7 @@ CHUNK: Final = 1 << 22
 
 _SPACE = b" \t\r\n"
 _SPACES = re.compile(rb"[ \t\r\n]*+")
-# What may stand behind a value. Without it, a number may go on: behind the buffer, or because it is malformed.
+# What may follow a value. Without it, a number may continue beyond the buffer, or be malformed.
 _BEHIND_VALUES = frozenset(bytes([one]) for one in b",]} \t\r\n")
 # Everything up to the next bracket, whole strings included. Stops before a string that the buffer does not end.
 _BETWEEN_BRACKETS = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
@@ -137,7 +137,7 @@ class JsonReader:
     def elements(self) -> Iterator[int]:
         """Step through the next value, an array. Yields the file position of each element.
 
-        Raises `MalformedValue` where the value is no array, and `CutFile` where the file ends inside of it.
+        Raises `MalformedValue` if the value is not an array, and `CutFile` if the file ends inside it.
         """
         self._open(b"[", "an array")
         while self._next_step(b"]", "an array"):
@@ -266,7 +266,7 @@ class JsonReader:
             following = self._peek()
             if not following:
                 raise CutFile(self.position, "the file ends inside a value: it was cut")
-            if following == b'"':  # the string goes on behind the buffer
+            if following == b'"':  # the string continues beyond the buffer
                 self._take(held, self._at + 1)
                 self._string(held)
                 continue

@@ -38,7 +38,7 @@ _WORDS_OF_USERS = ("user_message", "message")
 
 @dataclass(slots=True)
 class _Agent:
-    """What is known of the agent whose members are read."""
+    """The agent whose members are being read."""
 
     name: str
     messages: int = 0

@@ -71,7 +71,7 @@ def _memory(found: Any, position: str) -> HistoryMessage:
     told |= {name: found[name] for name in _SCOPES if isinstance(found.get(name), str)}
     if isinstance(found.get("categories"), list):
         told["categories"] = [one for one in found["categories"] if isinstance(one, str)]
-    # A model worded these, whatever the role of the message that they were made from.
+    # A model worded these, for any role of the source message.
     return HistoryMessage(
         native_id(NAME, found.get("id")) or digest_id(NAME, found.get("user_id"), text),
         {"role": None, "content": text},

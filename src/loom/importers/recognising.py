@@ -36,7 +36,7 @@ _BYTES_LOOKED_AT = 64 * 1024 * 1024
 
 
 class HistoryFormat(NamedTuple):
-    """A format: its name, what it is for people, and how a file of it is read."""
+    """A format: its name, its description for people, and the function that reads it."""
 
     name: str
     called: str
@@ -166,7 +166,7 @@ def _of_members(reader: JsonReader) -> HistoryFormat | None:
             if len(names) > _MEMBERS_LOOKED_AT or reader.position > _BYTES_LOOKED_AT or _is_decided(names):
                 break
     except MalformedValue:
-        pass  # a file that was cut is known by what is left of it
+        pass  # a truncated file is recognised by its remaining part
     if "mapping" in names:
         return _named(chatgpt.NAME, chatgpt.read)
     if "chat_messages" in names:

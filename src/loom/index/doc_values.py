@@ -110,7 +110,7 @@ class DocValuesTable:
     def find(self, numbers: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
         """The doc values of these ascending numbers, and the keys among them without doc values.
 
-        All numbers lie between the first key and the last. A number that is no key is in neither result.
+        All numbers lie between the first key and the last. A number that is not a key is in neither result.
         """
         known: dict[int, DocValues] = {}
         left: list[int] = []

@@ -127,7 +127,7 @@ class VectorTail:
 class VectorIndex:
     """Segments and a tail, searched as one. A key may be in one of them only.
 
-    Copies nothing: making one takes microseconds, whatever the size of the segments.
+    Copies nothing: making one takes microseconds for segments of any size.
     Raises `DamagedSegment` for a segment of other dimensions, another code version or another shape.
     """
 

@@ -204,7 +204,7 @@ _TYPE_OF: Final[Mapping[StatementKind, str]] = MappingProxyType({kind: name for 
 def _kind(assessment: Assessment, weights: Model) -> StatementKind:
     """The kind that the rules give a statement, or the most probable one; a state where neither is likely enough.
 
-    A wrong label is worse than none: what holds no number is no Number.
+    A wrong label is worse than none: a statement without a number is not a Number.
     """
     kind = assessment.statement.kind
     if assessment.statement.machine or (kind in FORMS and kind is not _K.STATE and kind not in _TYPE_OF):
@@ -229,7 +229,7 @@ _BUILDING = re.compile(
 
 
 def _lacking(text: str) -> Iterator[StatementKind]:
-    """The kinds of which a statement lacks what they consist in: a number, a date, a place."""
+    """The kinds that a statement cannot have, because it lacks their number, date or place."""
     if not specifics(_VERSION.sub("", text)).numbers:
         yield _K.NUMBER
     if not specifics(text).dates:

@@ -37,7 +37,7 @@ __all__ = [
 _MOST_CHARS = 2_000
 # The most similar facts that are compared with one: enough to fill a merged text several times.
 _MOST_NEIGHBOURS = 128
-# One block of the cosine matrix: 64 MB of float32, whatever the number of facts.
+# One block of the cosine matrix: 64 MB of float32 for any number of facts.
 _BLOCK_CELLS = 1 << 24
 # Products of float32 rows differ in the last bits with their place in the matrix.
 _NOISE = 1e-6

@@ -154,7 +154,7 @@ soon still such than that the their them then there therefore these they this th
 until up use used uses using very was we were what when where whether which while who whom whose why will with
 without would yes yet you your
 """)
-# Words that contain a stop character and are no stop words.
+# Words that contain a stop character and are not stop words.
 _CHINESE_WORDS = """
 目的 的确 了解 和平 和谐 总和 饱和 共和 温和 和解 参与 与会 普及 涉及 及时 及格 存在 现在 在线 在职 内在 所在 潜在
 都市 首都 成都 京都 成就 就业 就职 就医 把握 把手 被动 被告 行为 作为 成为 认为 人为 为止 然而 从属 服从 着手 着重

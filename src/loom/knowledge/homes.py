@@ -38,7 +38,7 @@ _END: Final = (
     r"(?= (?:for|with|since|because|and|but|so|now|again|anymore|any more|these|at the moment|last|in|on|from)\b|"
     r"[,;.!?]|$)"
 )
-# Software, days and parts of a company are moved to as well, and are no places.
+# People also move to software, days and parts of a company, which are not places.
 _NO_PLACE: Final = (
     rf"(?!(?:(?i:{MONTH}|{WEEKDAY})|Linux|Windows|macOS|Mac|Ubuntu|Debian|Fedora|Android|Kubernetes|Docker|Terraform|"
     r"Postgres|Mongo|Redis|Kafka|Python|Rust|Go|Java|Kotlin|Swift|React|Vue|Angular|Slack|Teams|Zoom|Notion|Jira|"

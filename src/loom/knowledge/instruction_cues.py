@@ -110,7 +110,7 @@ _THINGS = (
     r"(?:(?:all|every|each|any) [\w'-]+(?: [\w'-]+){0,4}?|"
     r"[a-z][\w'-]*(?: [\w'-]+){0,2}?(?<=[a-z])s(?: (?:in|of|for|on|to|from) [\w'-]+(?: [\w'-]+)?)?)"
 )
-# A thing at hand: what is said of it holds for once.
+# A particular thing: a statement about it holds once.
 _AT_THIS = (
     r"[^,;]*?\b(?:this (?!project|repo|codebase|team|house|company)|that\b|these\b|those\b|here\b|it\b|now\b|above\b|"
     r"below\b|"
@@ -475,7 +475,7 @@ ENGLISH: Final = Cues(
     r"was|were|will|what|which|how|why|who|"
     r"whether|where|when (?:should|do|does|is|can))\b[^,;]*$",
 )
-"""What is said in English."""
+"""The phrases in English."""
 
 CHINESE: Final = Cues(
     (*_CHINESE_INSTRUCTIONS, *_CHINESE_GENERAL),
@@ -489,7 +489,7 @@ CHINESE: Final = Cues(
     r"每次|每当|每完成|涉及|以后|今后)[^，。！？!?；]{2,24}(?=，)",
     asks=r"(?:吗|呢|？|\?|是真的吗|对吗|对吧|是不是|能不能|怎么|什么)[？?]?$",
 )
-"""What is said in Chinese."""
+"""The phrases in Chinese."""
 
 QUOTED: Final = re.compile(
     r"\"[^\"\n]{2,600}\"|“[^”]{2,600}”|‘[^’\n]{12,600}’|「[^」]{2,600}」|『[^』]{2,600}』|"

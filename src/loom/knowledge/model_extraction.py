@@ -145,7 +145,7 @@ def _checked_mention(entry: Mapping[str, object], text: str) -> Mention | None:
         return None
     if not name.isprintable() or not any(map(str.isalpha, name)):
         return None
-    if is_function_word(name) or is_pronoun(name):  # "she" names nobody in particular
+    if is_function_word(name) or is_pronoun(name):  # "she" does not name a person
         return None
     return Mention(name, said) if _occurs_in(said, text) else None
 

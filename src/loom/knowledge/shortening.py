@@ -46,7 +46,7 @@ def _shortening() -> dict[str, re.Pattern[str]]:
             r"quite|simply|also|too|already)\b,?",
             re.IGNORECASE,
         ),
-        # "Nine a day" is no nine days, and "take it" no "take".
+        # "Nine a day" is not "nine days", and "take it" is not "take".
         "light": re.compile(
             rf"\b(?:the|a(?! (?:half|quarter|third|dozen|few|couple|hundred|thousand|million)\b)(?!{_RATE})|"
             rf"an(?!{_RATE})|that|which|is|are|"

@@ -18,9 +18,9 @@ from loom.types import MemoryType, TaskSummary
 __all__ = ["MOST_TOKENS", "beginning", "key_statements", "stand_in", "stand_in_task"]
 
 MOST_TOKENS = 120
-"""The tokens of a stand-in at most, however long its original is."""
+"""The largest size of a stand-in, in tokens."""
 
-# About the tokens of each part that are kept: a sentence or two.
+# About the size kept of each part: a sentence or two.
 _PARAMETER_WEIGHT = 24.0
 _RESULT_WEIGHT = 24.0
 _ACTION_WEIGHT = 8.0
@@ -35,7 +35,7 @@ _KEY_WEIGHT = 0.5
 
 
 def stand_in(record: Record | Draft) -> TaskSummary:
-    """A record in few words: its key statements, or all of it where it is short. A summary of ours is used whole."""
+    """A record in few words: its key statements, or all of a short record. A derived summary is used whole."""
     if record.kind == MemoryType.SUMMARY and isinstance(record.data, dict) and "fidelity" in record.data:
         return TaskSummary(
             task_id=record.id,

@@ -387,7 +387,7 @@ class Notebook(Closing):
         return _marked(text, versions[-1].trust if versions else Trust.AGENT)
 
     def _file_text(self, path: Path) -> str:
-        """Return the text of a file that is no page, as far as the folder is trusted."""
+        """Return the text of a file that is not a page, if the folder is trusted."""
         return _marked(read_text(path), self.pages.trust) if exists(path) else ""
 
     def _world_text(self) -> str:

@@ -1,4 +1,4 @@
-"""How far a notebook has followed its memory: what was forgotten since, without reading what was not."""
+"""How far a notebook has followed its memory. Finds records forgotten since then without reading the others."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _branch(text: str, depth: int) -> Branch | None:
 
 
 def _arguments(text: str) -> tuple[tuple[str, str], ...] | None:
-    """`name = expression` pairs with commas between them; None where one of them is no pair."""
+    """`name = expression` pairs with commas between them; None if one of them is not a pair."""
     if not text.strip():
         return ()
     bare, start, parts = _hidden(text), 0, []

@@ -228,7 +228,7 @@ class Machine:
         arguments = {name: _value(process, expression) for name, expression in call.arguments}
         try:
             result, error = _as_value(function(**arguments)), ""
-        except Exception as failure:  # rules judge whatever a function raises
+        except Exception as failure:  # rules judge any error of a function
             result, error = "", _reason(failure)
         return self._judged(process, result, error, call.result)
 

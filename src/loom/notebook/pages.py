@@ -363,7 +363,7 @@ class Pages:
 
     def _without_memory(self, page: Page, base: _Base | None, file: str, doing: _Doing) -> _Base | None:
         if base is not None and base.digest == _digest(file) and page.writable and self._was_forgotten(base):
-            self._remove(page)  # what was forgotten stands in no file
+            self._remove(page)  # a forgotten record is in no file
             doing.forgotten.append(page.path)
             return None
         if not file.strip():
@@ -372,7 +372,7 @@ class Pages:
         return _agreed(self._store(page, file, self._trust_of(page)))
 
     def _merged(self, page: Page, base: _Base | None, file: str, record: Record, doing: _Doing) -> _Base:
-        """Merge after both sides were changed: each text is a version, and so is what they make together."""
+        """Merge after both sides changed. Each text becomes a version, and so does the merged one."""
         versions = {one.version: one.content for one in self.history(page)}
         since = [text for version, text in versions.items() if base is not None and version > base.version]
         if file in since:

@@ -110,7 +110,7 @@ class TaskProcess:
         """Return the place of an item, by its number or label."""
         if isinstance(target, int):
             if not 1 <= target <= len(self.items) + 1:
-                raise InvalidInput(f"there is no item {target}; there are {len(self.items)}")
+                raise InvalidInput(f"there is no item {target}; the list has {len(self.items)}")
             return target
         places = [at for at, item in enumerate(self.items, 1) if item.label == target]
         if len(places) != 1:

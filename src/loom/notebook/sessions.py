@@ -39,7 +39,7 @@ _OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
 class SessionNote:
     """A finished session. `tools` counts the calls of each tool, `sources` are the ids of the turns it tells of.
 
-    `succeeded` says whether the task was done, None where nobody judged it. `knowledge` names the knowledge that was
+    `succeeded` says whether the task was done, None if it was not judged. `knowledge` names the knowledge that was
     in use, and `knowledge_version` its version; a notebook fills both in.
     """
 

@@ -1,7 +1,7 @@
 """Variants of an agent's knowledge: kept side by side, one of them in use, compared by the tasks that succeeded.
 
-The main knowledge is `agent_knowledge.md`, a variant `variants/<name>.md` beside it. A small file names the one in
-use, and every finished session notes which one that was, in which version.
+The main knowledge is `agent_knowledge.md`; a variant is `variants/<name>.md` beside it. A small file names the one in
+use, and every finished session notes its name and version.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loom.storage.contract import Dimensions, Record
 __all__ = ["KNOWLEDGE", "MAIN", "Trial", "Variants"]
 
 MAIN = "main"
-"""The name of the knowledge that is no variant."""
+"""The name of the main knowledge, which is not a variant."""
 
 KNOWLEDGE = Dimensions("subject", "state", "type")
 """Where knowledge stands in the three dimensions."""
@@ -35,7 +35,7 @@ _IMPORTANCE = 0.8
 class Trial:
     """The sessions in which a variant was in use, in one version or (version 0) in all, and how their tasks ended.
 
-    Sessions that nobody judged count as neither succeeded nor failed. `rounds` is their mean number of model calls.
+    Sessions without a verdict count as neither succeeded nor failed. `rounds` is their mean number of model calls.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Trial:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of the judged sessions that succeeded, None where none was judged."""
+        """The share of the judged sessions that succeeded, None if none was judged."""
         judged = self.succeeded + self.failed
         return self.succeeded / judged if judged else None
 
@@ -70,7 +70,7 @@ class Variants:
             return MAIN
         name = read_text(path).strip()
         if name != MAIN and not exists(self._root / self.page(name).path):
-            raise NotFound(f"{path} names the variant {name!r}, which is not there; there are {self._listed()}")
+            raise NotFound(f"{path} names the variant {name!r}, which does not exist; there are {self._listed()}")
         return name
 
     def names(self) -> list[str]:
@@ -94,7 +94,7 @@ class Variants:
         return pages.write(self.page(name), pages.text(self.page(self.in_use)) if text is None else text)
 
     def use(self, name: str) -> None:
-        """Use another variant from now on: for prompts, for what is learned, and in the notes of sessions."""
+        """Use another variant from now on, for prompts, for new knowledge and in the notes of sessions."""
         if name not in self.names():
             raise NotFound(f"there is no variant {name!r}; there are {self._listed()}")
         folder = self._root / self._folder

@@ -1,6 +1,6 @@
 """Names by which one speaker addresses another: "Good morning, Kate!" names the listener.
 
-A question may use a nickname that is no speaker's name in the store. If one of two speakers addresses the other by
+A question may use a nickname that is not a speaker's name in the store. If one of two speakers addresses the other by
 it, it means the other.
 """
 

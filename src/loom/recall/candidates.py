@@ -120,7 +120,7 @@ _MOST_SYNONYMS = 24
 _COMMON_SYNONYM, _LARGE = 0.02, 20_000
 # The number of best records whose links are followed; each takes 0.2 ms.
 _LINKING = 2
-# The largest score from marks alone. A speaker or a time is no reason to follow the links of a record.
+# The largest score from marks alone. A speaker or a time is not a reason to follow the links of a record.
 _SILENCE = 100 * SILENT
 _ASSISTANT = role_hash("assistant")
 

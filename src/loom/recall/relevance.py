@@ -186,7 +186,7 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     answering += parts["time"]
     if weights.links:
         np.multiply(_linked(found, answering), weights.links, out=parts["links"])
-    # An untied record is no answer, whatever its substance. A common speaker or session ties only records that were
+    # An untied record is not an answer, however substantial. A common speaker or session ties only records that were
     # nominated for it.
     tied = np.logical_or(answering > 0.0, found.nominated & _BY_LINKS)
     if len(found.links):

@@ -137,7 +137,7 @@ def _changes(
 
 def _asked_about(pairs: Sequence[tuple[Record, Record]], words: set[str]) -> set[int]:
     """Return the records that share one of these words, and the other sides of their changes."""
-    # The name of the speaker, which every fact has, is no shared word.
+    # The name of the speaker, which every fact has, is not a shared word.
     found = {
         one.seq
         for pair in pairs

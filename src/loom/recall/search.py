@@ -57,7 +57,7 @@ _ROUNDS = 3
 # A reranker gets this many times the hits that are wanted.
 _RERANKED = 3
 _PHRASE = 0.3
-# A tool or an assistant that repeats an answer of this memory is no hit; the memories themselves are.
+# A tool or an assistant that repeats an answer of this memory is not a hit; the memories themselves are.
 _ECHO = "an echo of memory"
 # An acknowledgement of at most this many tokens keeps this share of its score.
 _FILLER_TOKENS = 12
@@ -285,7 +285,7 @@ def _speakers(store: Store, asked: Question) -> frozenset[str]:
 
 
 def question_vector(embedder: EmbeddingProvider, question: str) -> Vector | None:
-    """Return the vector of a question, or None if the embedder fails. Recall then goes on with words alone."""
+    """Return the vector of a question, or None if the embedder fails. Recall then uses words alone."""
     try:
         return embed_question(embedder, question)
     except Exception as error:

@@ -113,7 +113,7 @@ class _Letters(NamedTuple):
     """Terms of one or two characters, found in one pass. Their characters are numbered from 1; 0 is any other.
 
     `numbers` maps code points to numbers, with 0 in the last place. `single` has the row of each number and `pairs`
-    that of each pair of numbers, -1 if it is no term.
+    that of each pair of numbers, -1 if it is not a term.
     """
 
     rows: int

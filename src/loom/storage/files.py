@@ -1,4 +1,4 @@
-"""Creating and replacing the files of a memory. New files are readable by their owner alone, whatever the umask.
+"""Creating and replacing the files of a memory. New files are readable by their owner alone under any umask.
 
 An existing file keeps its mode, even if a new file replaces it.
 """

@@ -97,7 +97,7 @@ TABLES: Final[Mapping[str, Table]] = {
             "namespace:namespace node:text tier:name record:record tokens:count importance:share entered:seq "
             "written_at:time",
         ),
-        # The totals of a tier follow from its residents and are no columns.
+        # The totals of a tier follow from its residents and are not columns.
         _table("tiers", "namespace:namespace node:text tier:name hits:count misses:count since:until"),
         # The first version of what is pinned. `bare` is for ids that are not stored, of which format 4 kept the hash.
         _table("pins", "namespace:namespace seq:seq record:record? bare:old?"),

@@ -82,7 +82,7 @@ NO_NAMES = """
 万元 万人 钱款 余数 文科 常识 常温 贺卡 白酒 白菜 马克 马拉 罗马 江边 孙子 孙女 程式 任期 顾客 顾问 顾虑 石墨 易读
 康健 史料 龙虾 叶片 侯选
 """
-"""Words that begin with a surname and are no names."""
+"""Words that begin with a surname and are not names."""
 TITLES = "总 工 老师 经理 医生 教授 主任 先生 女士 小姐 同学 师傅 博士 律师 哥 姐 叔 阿姨"
 
 # --- which kind of answer ------------------------------------------------------------------------------------

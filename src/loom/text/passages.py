@@ -219,7 +219,7 @@ def _is_rule(line: str) -> bool:
     return "-" in line and "|" in line and not line.strip("|:- \t")
 
 
-# --- dividing what is too long ---------------------------------------------------------------------------
+# --- dividing long parts ----------------------------------------------------------------------------------
 
 
 def _divided(text: str, block: _Block, first: int) -> Iterator[Span]:

@@ -38,7 +38,7 @@ class Statement:
 
     @property
     def asserted(self) -> bool:
-        """Whether it asserts something, and is no question, supposition or small talk."""
+        """Whether it asserts something, and is not a question, supposition or small talk."""
         return self.kind not in UNASSERTED and not self.quoted
 
     @property

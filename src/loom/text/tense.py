@@ -22,7 +22,7 @@ led meant fell rose drew became brought caught fought rode sang sat shook stole 
 
 # The object of these verbs may lie ahead: "we said 13 October".
 _REPORTING: Final = frozenset(("said", "told", "wrote", "thought", "knew", "meant", "chose"))
-# Words in -ed that are no past forms. "Wed" is a day.
+# Words in -ed that are not past forms. "Wed" is a day.
 _NOT_PAST: Final = (
     "need|indeed|speed|feed|seed|weed|deed|breed|bleed|exceed|proceed|succeed|embed|bed|red|shed|sled|wed|hundred"
 )

@@ -191,7 +191,7 @@ def _longest_of(entry: _Entry, spoken: Sequence[Token], place: int) -> tuple[int
 
 
 def _may_have_others(token: Token, place: int) -> bool:
-    """Whether a token is no name, identifier or number. The first word of a question may have a capital."""
+    """Whether a token is not a name, identifier or number. The first word of a question may have a capital."""
     text = token.text
     return text.isalpha() and (text.islower() or (place == 0 and text.istitle()))
 

@@ -177,7 +177,7 @@ class CountCache:
     """
 
     def __init__(self, generation_entries: int = 4_096) -> None:
-        # Two generations of 4,096 entries take at most about 1.5 MB, whatever the size of the texts.
+        # Two generations of 4,096 entries take at most about 1.5 MB for texts of any size.
         self._generation_entries = generation_entries
         self._young: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}

@@ -47,7 +47,7 @@ _REPEATED: Final = re.compile(
     "(?:记录|记下|记住|记好|保存|存好|存入|登记|备注)",
     re.IGNORECASE,
 )
-# The announcement of a search is no fact; its result is.
+# The announcement of a search is not a fact; its result is.
 _ANNOUNCED: Final = re.compile(
     r"(?:(?:i['’]ll|i will|i['’]m going to|i am going to|let me)(?: (?:first|now|just|quickly|then))*"
     r" (?:have a look|take a look|look|check|compare|pull|search|read|fetch|see|find|verify|dig|go through)\b"

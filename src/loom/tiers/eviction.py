@@ -145,7 +145,7 @@ def hot_score(
     most_uses: int,
     weights: EvictionWeights = EVICTION_WEIGHTS["default"],
 ) -> float:
-    """The hot score of a record, from 0 to 1, whatever its tier. It suits a fixed threshold; x 100 it is a priority.
+    """The hot score of a record in any tier, from 0 to 1. It suits a fixed threshold; x 100 it is a priority.
 
     Recency halves every `half_life_s` seconds since the last reference. `most_uses` is the count of the most
     used record that this one is compared with. Without a known relevance the weights are `without_vectors`.

@@ -152,7 +152,7 @@ class Migration:
     # -- asking for promotions -------------------------------------------------------------------------
 
     def promote(self, ids: Sequence[str], target: MemoryTier = L2) -> Promotion:
-        """Promote memories at once, whatever their hot scores. Counts as a use of each."""
+        """Promote memories at once, however low their hot scores are. Counts as a use of each."""
         numbers = self._numbers(ids, target)
         self._store.touch(numbers.values(), self._tiers.node)
         started = time.perf_counter()

@@ -77,7 +77,7 @@ class Goal:
     percent: int | None = None
 
     def level(self, value: float) -> Level:
-        """The level of a value by itself, whatever it was before."""
+        """The level of a value, independent of the level before."""
         return _LEVELS[_NOW[self.zone(value)]]
 
     def zone(self, value: float) -> int:
@@ -193,10 +193,10 @@ class Monitor:
         self._lock = threading.Lock()
 
     def observe(self, measure: Measure, value: float) -> None:
-        """Add one latency, in milliseconds. Takes about a microsecond, whatever the number of observations."""
+        """Add one latency, in milliseconds. The cost does not depend on the number of observations."""
         latencies = self._latencies.get(measure)
         if latencies is None:
-            raise InvalidInput(f"{measure!r} is no latency; gauge() takes the shares")
+            raise InvalidInput(f"{measure!r} is not a latency; use gauge() for a share")
         if not 0.0 <= value < math.inf:
             raise InvalidInput(f"a latency is a number of milliseconds from 0, not {value!r}")
         with self._lock:
@@ -210,7 +210,7 @@ class Monitor:
         """Set the present value of a share, and the number of observations (uses, records) that it rests on."""
         goal = GOALS.get(measure)
         if goal is None or goal.percent is not None:
-            raise InvalidInput(f"{measure!r} is no share; observe() takes the latencies")
+            raise InvalidInput(f"{measure!r} is not a share; use observe() for a latency")
         if not -math.inf < value < math.inf:
             raise InvalidInput(f"a share is a number, not {value!r}")
         with self._lock:

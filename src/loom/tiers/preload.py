@@ -23,7 +23,7 @@ _SUCCESSORS = 12
 _SESSIONS = 64
 # The factor for the successors of a record at each of its uses.
 _DECAY = 0.9
-# Uses without success that a new successor starts with, so that one coincidence is no pattern.
+# Uses without success that a new successor starts with, so that one coincidence does not make a pattern.
 _DOUBT = 1.0
 # The continuation in the log halves in about seventy uses, and begins as unlikely.
 _FORGET = 0.99

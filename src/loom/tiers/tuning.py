@@ -55,7 +55,7 @@ class SystemMetrics:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            checked_number(0.0 if value is None else value, f"{name} (None where it is not known)", 0)
+            checked_number(0.0 if value is None else value, f"{name} (None if unknown)", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class AdaptiveTuner:
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
-            raise InvalidInput(f"this is no state of a tuner: {state!r}; begin without one")
+            raise InvalidInput(f"this is not a state of a tuner: {state!r}; start without one")
         for name, hysteresis in self._hystereses.items():
             found = state.get(name)
             if (
@@ -178,7 +178,7 @@ class AdaptiveTuner:
                 or len(found) != 2
                 or not all(isinstance(one, int) and not isinstance(one, bool) for one in found)
             ):
-                raise InvalidInput(f"this is no state of a tuner: {name!r} is {found!r}; begin without one")
+                raise InvalidInput(f"this is not a state of a tuner: {name!r} is {found!r}; start without one")
             steps, streak = found
             hysteresis.steps = min(hysteresis.highest, max(0, steps))
             hysteresis.streak = min(_LOOKS_TO_ACT - 1, max(1 - _LOOKS_TO_RETURN, streak))

@@ -163,11 +163,9 @@ def test_a_long_turn_is_told_by_what_was_decided_and_what_happened_and_not_by_it
 
 def test_of_equally_heavy_statements_the_denser_one_is_told(memory: LoomMemory) -> None:
     """Requirement 3: by importance, and among equals by information density."""
-    vague = (
-        "We decided that in the end it is probably for the best to do things in the way in which we always do them."
-    )
+    vague = "We decided to move the crates to the other hall and to send the rest by train."
     dense = "We decided to move 340 crates from Porto to Lisbon on 12 May with Ana and Rui."
-    record = memory.get(memory.l1.add({"role": "user", "content": f"{vague} {dense} {vague} {vague}"}).id)
+    record = memory.get(memory.l1.add({"role": "user", "content": f"{vague} {vague} {vague} {dense}"}).id)
     assert record is not None
     assert dense in stand_in(record).text
 

@@ -194,12 +194,10 @@ def test_sessions_are_not_mixed(memory: loom.Memory) -> None:
 def test_what_is_less_important_than_asked_is_not_in_a_summary(tmp_path: Path) -> None:
     config = CompactionConfig(enabled=False, target_ratio=0.2, min_importance=0.8, fidelity_threshold=0.0)
     with loom.open(tmp_path / "a.loom", embedder="none", compaction=config, **BUDGETS) as memory:
-        for number in range(60):
-            memory.remember(
-                f"We decided to buy crate {number} of {'apples' if number % 2 else 'oranges'} for the canteen.",
-                session_id="s1",
-                importance=0.9 if number % 2 else 0.7,
-            )
+        for number in range(90):
+            memory.remember(f"The crates of apples came on day {number}.", session_id="s1", importance=0.9)
+            # By its words alone this one matters more.
+            memory.remember(f"We decided to buy {number} oranges at 3 euros.", session_id="s1", importance=0.7)
         memory.compact()
         texts = " ".join(summary.text for summary in memory.summaries())
         assert "apples" in texts

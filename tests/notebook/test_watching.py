@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,42 @@ def test_edits_are_read_as_they_happen(notebook: Notebook, tmp_path: Path) -> No
         path.unlink()
         assert watch.missing() == (notebook.knowledge_page.path,)
     assert "better answer" in notebook.sessions.own(1)[0].content
+
+
+def test_an_edit_of_a_session_while_the_watch_takes_in_a_new_folder_is_read(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import watchfiles
+
+    notebook.learn("Ana wants short chapters.")
+    session = notebook.finish(SessionNote("ask", "answer"))
+    assert session is not None
+    watches = iter(range(9))
+
+    def slow_to_begin(*folders: Path, **options: Any) -> Any:
+        if next(watches) == 1:
+            session.write_text(session.read_text().replace("Agent: answer", "Agent: better answer"))
+        return real(*folders, **options)
+
+    real = watchfiles.watch
+    monkeypatch.setattr(watchfiles, "watch", slow_to_begin)
+    path = notebook.work_dir / notebook.knowledge_page.path
+    with Watch(notebook) as watch:
+        path.write_text(path.read_text() + "- One.\n")
+        assert watch.read() == (notebook.knowledge_page.path,)
+        (path.parent / "knowledge").mkdir()
+        path.write_text(path.read_text() + "- Two.\n")
+        assert watch.read() == (notebook.knowledge_page.path,)
+        assert watch.read() == (f".sessions/{session.name}",)
+
+
+def test_every_edit_of_one_file_is_told(notebook: Notebook) -> None:
+    notebook.learn("Ana wants short chapters.")
+    path = notebook.work_dir / notebook.knowledge_page.path
+    with Watch(notebook) as watch:
+        for length in ("long", "longer", "very long"):
+            path.write_text(f"- Ana wants {length} chapters.\n")
+            assert watch.read() == (notebook.knowledge_page.path,)
 
 
 def test_minimal_mode_has_nothing_to_watch(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from importlib import import_module
@@ -22,6 +23,8 @@ __all__ = ["watch"]
 _DEBOUNCE_MS = 200
 _IDLE_MS = 500
 _SYNCS_AT_FIRST = 2
+# The clocks of a file system and of the process may differ by so much.
+_OVERLAP_S = 5.0
 
 
 def watch(notebook: Notebook, stop: Event | None = None) -> Iterator[Synced]:
@@ -34,20 +37,35 @@ def watch(notebook: Notebook, stop: Event | None = None) -> Iterator[Synced]:
         raise InvalidInput("minimal mode has nothing to watch: its file is read at every use")
     ended = Event() if stop is None else stop
     last = Synced()
+    unwatched_since: float | None = None
     while not ended.is_set():
         folders = _folders(notebook)
         quiet = 0
         with closing(_changes(watchfiles, folders, ended)) as changes:
             # Once before the first wait, with which the watch begins, and once after it: no change is between them.
             for changed in chain([set()], changes):
+                noticed_at = time.time()
                 quiet += not changed
                 if changed or quiet <= _SYNCS_AT_FIRST:
+                    if unwatched_since is not None:
+                        changed |= _sessions_since(notebook, unwatched_since - _OVERLAP_S)
                     done = notebook.sync() + _sessions_of(notebook, changed)
-                    if done and done != last:
+                    if _is_news(done, last):
                         yield done
                     last = done
                     if _folders(notebook) != folders:
+                        unwatched_since = noticed_at
                         break
+                else:
+                    unwatched_since = None
+
+
+def _is_news(done: Synced, last: Synced) -> bool:
+    """Return whether something was done, or is asked that was not asked last time."""
+    asked = (done.conflicts, done.missing, done.problems)
+    return any((done.read, done.written, done.removed, done.forgotten)) or (
+        any(asked) and asked != (last.conflicts, last.missing, last.problems)
+    )
 
 
 def _changes(watchfiles: Any, folders: list[Path], ended: Event) -> Generator[set[str], None, None]:
@@ -71,6 +89,15 @@ def _sessions_of(notebook: Notebook, changed: set[str]) -> Synced:
     folder = notebook.sessions.folder.resolve()
     names = {Path(path).name for path in changed if Path(path).parent == folder}
     return notebook.sessions.sync(notebook.pages.trust, only=names) if names else Synced()
+
+
+def _sessions_since(notebook: Notebook, moment: float) -> set[str]:
+    """Return the sessions that were written after this time. A watch misses them while it is set up."""
+    folder = notebook.sessions.folder.resolve()
+    if not folder.is_dir():
+        return set()
+    with os.scandir(folder) as entries:
+        return {str(folder / one.name) for one in entries if _is_a_note(one.name) and one.stat().st_ctime >= moment}
 
 
 def _folders(notebook: Notebook) -> list[Path]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from loom.protocol import Clock
 
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from loom.storage.sqlite.archive import Reader
     from loom.storage.sqlite.counting import Counts
 
-__all__ = ["Connection", "Cursor", "Engine"]
+__all__ = ["Connection", "Cursor", "Engine", "Taken"]
+
+
+class Taken(NamedTuple):
+    """Jobs that one worker has taken: their kind, a name that no other taking has, and their records."""
+
+    kind: str
+    by: str
+    records: tuple[int, ...]
 
 
 class Cursor(Protocol):
@@ -84,6 +92,20 @@ class Engine(Protocol):
 
     def now_for_leases(self, connection: Connection) -> int:
         """The time by the clock for leases, in microseconds."""
+
+    # Workers of several hosts may do jobs of one namespace at a time if each first takes some.
+
+    def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
+        """Take jobs with fewer attempts that no other worker has. Returns None if the lease protects all jobs.
+
+        They return to the queue after a while, or when `free_jobs` is called.
+        """
+
+    def still_taken(self, connection: Connection, taken: Taken) -> set[int]:
+        """The records whose jobs are still taken, inside the transaction that ends the jobs."""
+
+    def free_jobs(self, connection: Connection, taken: Taken) -> None:
+        """Return the jobs that are still taken to the queue."""
 
     def stop_waiting(self, thread: threading.Thread) -> None:
         """Make a thread that waits to write raise `Closed` soon."""

@@ -226,9 +226,10 @@ _BIG: Mapping[str, _Big] = {
     "jobs": _Big(
         """
         namespace bigint NOT NULL, kind TEXT NOT NULL, record bigint NOT NULL, seq bigint NOT NULL,
-        data TEXT, attempts int NOT NULL DEFAULT 0, error TEXT,
+        data TEXT, attempts int NOT NULL DEFAULT 0, error TEXT, taken_by TEXT, taken_until bigint,
         PRIMARY KEY (namespace, kind, record, seq)
-        """
+        """,
+        fillfactor=70,
     ),
     "blocks": _Big(
         """

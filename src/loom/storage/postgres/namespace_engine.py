@@ -23,8 +23,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from loom.errors import Closed, InvalidInput, ReadOnly, StoreBusy, StoreUnavailable
-from loom.protocol import Clock
-from loom.storage.databases import Connection, Cursor
+from loom.protocol import Clock, new_id
+from loom.storage.databases import Connection, Cursor, Taken
 from loom.storage.files import FILE_MODE, create_folder, disk_errors
 from loom.storage.postgres.connections import Address, Server, default_cache
 from loom.storage.postgres.dialect import TABLES
@@ -40,6 +40,8 @@ Answer = TypeVar("Answer")
 
 # A wait for another writer is split into pieces of this length, so that it can be interrupted.
 _WAIT_PIECE_S = 1.0
+# Jobs that a worker has taken return to the queue after this time, because the worker may have died.
+_TAKEN_FOR_S = 20.0
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHUNK_BYTES = 1 << 20
 # The rows that forgetting has emptied, by table.
@@ -425,6 +427,38 @@ class Engine:
         """The time by the server's clock, in microseconds."""
         row = connection.execute("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)").fetchone()
         return int(row[0])
+
+    # -- jobs --------------------------------------------------------------------------------------------
+
+    def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
+        """Take jobs in a statement of its own, which waits for no other worker and locks no head."""
+        by = new_id()
+        now = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
+        self._check_open()
+        with translated(self.server.place):
+            rows = _Once(self).execute(
+                f"WITH free AS (SELECT ctid FROM jobs WHERE namespace = ? AND kind = ? AND attempts < ? "
+                f"AND coalesce(taken_until, 0) < {now} ORDER BY record, seq LIMIT ? FOR UPDATE SKIP LOCKED) "
+                f"UPDATE jobs j SET taken_by = ?, taken_until = {now} + ? FROM free WHERE j.ctid = free.ctid "
+                "RETURNING j.record",
+                (self.namespace, kind, attempts, limit, by, int(_TAKEN_FOR_S * 1e6)),
+            )
+            return Taken(kind, by, tuple(sorted(record for (record,) in rows)))
+
+    def still_taken(self, connection: Connection, taken: Taken) -> set[int]:
+        rows = connection.execute(
+            "SELECT record FROM jobs WHERE namespace = ? AND kind = ? AND taken_by = ? "
+            "AND record IN (SELECT value FROM json_each(?))",
+            (self.namespace, taken.kind, taken.by, str([*taken.records])),
+        )
+        return {record for (record,) in rows}
+
+    def free_jobs(self, connection: Connection, taken: Taken) -> None:
+        connection.execute(
+            "UPDATE jobs SET taken_by = NULL, taken_until = NULL WHERE namespace = ? AND kind = ? AND taken_by = ? "
+            "AND record IN (SELECT value FROM json_each(?))",
+            (self.namespace, taken.kind, taken.by, str([*taken.records])),
+        )
 
     # -- index files -------------------------------------------------------------------------------
 

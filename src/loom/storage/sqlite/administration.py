@@ -49,6 +49,8 @@ __all__ = [
 
 # The longest wait of a verb for the lease: this process's worker may be merging large segments.
 _LEASE_WAIT_S = 60.0
+# After this wait for the lease, a flush does the work that needs none.
+_SHARE_AFTER_S = 1.0
 # Merge the indexes, rewrite the file, fold the log into it. SQLite reports no progress within a step.
 _VACUUM_STEPS = 3
 
@@ -64,8 +66,10 @@ def flush(own: Maintenance, timeout_s: float | None) -> FlushReport:
         if left <= 0:
             return unfinished(own)
         try:
-            with own.worker.lease(wait_s=min(left, 5.0)) as fence:
+            with own.worker.lease(wait_s=min(left, _SHARE_AFTER_S)) as fence:
                 if fence is None:
+                    while own.worker.share() and (deadline is None or time.monotonic() < deadline):
+                        most = _report_jobs(own, most)
                     continue
                 while own.work(fence, thorough=True):
                     most = _report_jobs(own, most)

@@ -34,7 +34,7 @@ from loom.errors import (
 )
 from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
-from loom.storage.databases import Connection
+from loom.storage.databases import Connection, Taken
 from loom.storage.files import FILE_MODE, create_file, disk_errors
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
@@ -208,6 +208,15 @@ class Engine:
     def _close_idle(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+    def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
+        return None
+
+    def still_taken(self, connection: Connection, taken: Taken) -> set[int]:
+        return set(taken.records)
+
+    def free_jobs(self, connection: Connection, taken: Taken) -> None:
+        """Do nothing: the lease protects all jobs."""
 
     def stop_waiting(self, thread: threading.Thread) -> None:
         """Make a thread that waits for the write lock of the file raise `Closed` soon."""

@@ -28,7 +28,7 @@ from loom.steps import step
 from loom.storage.blocks import LEVEL
 from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter
 from loom.storage.contract import concerns_everything as concerns_the_store
-from loom.storage.databases import Connection, Engine
+from loom.storage.databases import Connection, Engine, Taken
 from loom.storage.identity import guard
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting
@@ -234,7 +234,7 @@ class Maintenance:
         self.archive_after_s: float | None = None
         self.archive_level = LEVEL
         self.chores: dict[object, Chore] = {}
-        self.worker = Worker(engine, f"worker-{namespace}", self.work, self.rest, lease_s)
+        self.worker = Worker(engine, f"worker-{namespace}", self.work, self.rest, lease_s, self.share)
         self.reset()
 
     def reset(self) -> None:
@@ -429,6 +429,10 @@ class Maintenance:
         if held is not None and not worked:
             raise held
         return worked
+
+    def share(self) -> bool:
+        """Embed a batch that no other process has taken, without the lease. Returns True after any work."""
+        return self.embed is not None and self._embed_some(None, True)
 
     def write_accesses(self, wait_s: float = 0.0) -> None:
         """Write the buffered uses and lookups. They stay in the buffer if another writer holds the file."""
@@ -662,20 +666,30 @@ class Maintenance:
             forgetting.remove(transaction, self.engine.archive, where, values)
             transaction.finish()
 
-    def _embed_some(self, fence: Fence, thorough: bool) -> bool:
-        """Embed a batch. Returns True to continue at once. A few texts may wait for others, unless `thorough`."""
+    def _embed_some(self, fence: Fence | None, thorough: bool) -> bool:
+        """Embed a batch. Returns True to continue at once. A few texts may wait for others, unless `thorough`.
+
+        Without a fence only jobs that this process can take from the others.
+        """
         if time.monotonic() < self.embed_after:
             self.worker.try_again()
             return False
         with self.engine.read() as connection:
-            rows = self._embed_jobs(connection) if self._embeds_here(connection) else []
+            if not self._embeds_here(connection):
+                return False
+        taken = self.engine.take_jobs(EMBED, self._limits.embed_batch, MAX_ATTEMPTS)
+        if fence is None and taken is None:
+            return False
+        with self.engine.read() as connection:
+            rows = self._embed_jobs(connection, taken)
         if not rows:
             return False
         full = len(rows) == self._limits.embed_batch
         damaged = {row.record: "CorruptStore" for row in rows if any(isinstance(value, bytes) for value in row)}
         if damaged:
             with self.engine.write() as connection:
-                self.worker.join_in(connection)
+                if taken is None:
+                    self.worker.join_in(connection)
                 self._note_bad(connection, EMBED, damaged)
             rows = [row for row in rows if row.record not in damaged]
             if not rows:
@@ -687,10 +701,13 @@ class Maintenance:
             rows = rows[:1]
         try:
             vectors = self._embedded([embedded_text(row.name, row.metadata, row.content) for row in rows])
-            with self.engine.write() as connection:
-                self.worker.join_in(connection)
+            with self._ending(taken) as connection:
                 if not self._embeds_here(connection):
                     return False  # another process changed the embedder meanwhile: spaces must not mix
+                if taken is not None:  # jobs whose time ran out may be in other hands, or their records forgotten
+                    ours = self.engine.still_taken(connection, taken)
+                    chosen = [place for place, row in enumerate(rows) if row.record in ours]
+                    rows, vectors = [rows[place] for place in chosen], vectors[chosen]
                 transaction = self.begun(connection)
                 transaction.put_vectors([row.record for row in rows], vectors)
                 _delete_jobs(connection, self.namespace, EMBED, rows)
@@ -705,32 +722,45 @@ class Maintenance:
         except (StoreError, LeaseLost, Closed):
             raise
         except Exception as error:  # any error of an embedder: its jobs are retried, then reported
-            self._embedding_failed(fence, rows, error)
+            self._embedding_failed(taken, rows, error)
             return True
         return more
+
+    @contextmanager
+    def _ending(self, taken: Taken | None) -> Iterator[Connection]:
+        """A write that ends jobs, under the lease or with jobs taken. Taken jobs that it leaves are free again."""
+        with self.engine.write() as connection:
+            if taken is None:
+                self.worker.join_in(connection)
+            yield connection
+            if taken is not None:
+                self.engine.free_jobs(connection, taken)
 
     @step("embedding.embed")
     def _embedded(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         assert self.embed is not None
         return np.asarray(self.embed(texts), dtype=np.float32)
 
-    def _embed_jobs(self, connection: Connection) -> list[_ToEmbed]:
-        """The next records to embed."""
-        rows = fetch_readable(
-            connection,
+    def _embed_jobs(self, connection: Connection, taken: Taken | None) -> list[_ToEmbed]:
+        """The next records to embed, or those taken."""
+        query = (
             f"SELECT j.record, j.seq, j.attempts, r.name, r.metadata, ifnull({CONTENT}, '') FROM jobs j "
-            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ? LIMIT ?",
-            (self.namespace, EMBED, MAX_ATTEMPTS, self._limits.embed_batch),
+            "JOIN records r ON r.seq = j.record WHERE j.namespace = ? AND j.kind = ? AND j.attempts < ?"
         )
+        values = (self.namespace, EMBED, MAX_ATTEMPTS)
+        if taken is None:
+            rows = fetch_readable(connection, f"{query} LIMIT ?", (*values, self._limits.embed_batch))
+        else:
+            listed = "j.record IN (SELECT value FROM json_each(?))"
+            rows = fetch_readable(connection, f"{query} AND {listed}", (*values, str([*taken.records])))
         return [_ToEmbed(*row) for row in rows]
 
-    def _embedding_failed(self, fence: Fence, rows: Iterable[_ToEmbed], error: Exception) -> None:
+    def _embedding_failed(self, taken: Taken | None, rows: Iterable[_ToEmbed], error: Exception) -> None:
         """Count the failed attempt, and pause: the embedder may be down and the texts valid."""
         self.embed_failures += 1
         self.embed_after = time.monotonic() + min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**self.embed_failures)
         log.warning("embedding failed with %s; it will be tried again", type(error).__name__)
-        with self.engine.write() as connection:
-            self.worker.join_in(connection)
+        with self._ending(taken) as connection:
             connection.executemany(
                 "UPDATE jobs SET attempts = attempts + 1, error = ? "
                 "WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",

@@ -100,7 +100,8 @@ class Worker:
     """The background thread of one process on one namespace.
 
     `work` does one bounded piece of work and returns True if there was any. It runs only under the lease, and calls
-    its fence inside every publishing transaction. `rest` does the same for the work of idle times.
+    its fence inside every publishing transaction. `rest` does the same for the work of idle times. `share` does work
+    that several processes may do at a time, without the lease.
     """
 
     def __init__(
@@ -110,11 +111,13 @@ class Worker:
         work: Piece,
         rest: Piece,
         lease_s: float,
+        share: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
         self._name = name
         self._work = work
         self._rest = rest
+        self._share = share
         self._lease_s = lease_s
         self.reset()
 
@@ -131,6 +134,15 @@ class Worker:
         self._unfinished = False
         self._told = ""
         self._thread: threading.Thread | None = None
+
+    def share(self) -> bool:
+        """Do a piece of work that needs no lease, unless a thread of this process is at work. True after any."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return self._share()
+        finally:
+            self._turn.release()
 
     def wake(self, within_s: float = 0.0) -> None:
         """Ask the background thread to look for work within a time. Starts the thread if necessary."""
@@ -253,7 +265,10 @@ class Worker:
             while fence is not None and not self._stopping and piece(fence):
                 if piece is self._rest and self._due != _NEVER:
                     break
-            return fence is not None
+        if fence is None:
+            while not self._stopping and self.share():
+                pass
+        return fence is not None
 
     @step("lease.take")
     def _take(self) -> bool:

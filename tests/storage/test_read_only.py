@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -44,11 +46,50 @@ with tempfile.TemporaryDirectory() as folder:
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-try:
-    print(*read(sys.argv[1], read_only=True))
-except LoomError as error:
-    print(type(error).__name__, error)
+for line in sys.stdin:
+    try:
+        print(*read(line.rstrip(), read_only=True), flush=True)
+    except LoomError as error:
+        print(type(error).__name__, error, flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """The folders of two stores, by whether the process that wrote it was killed."""
+    folders = {killed: tmp_path_factory.mktemp("original") for killed in (False, True)}
+    for killed, folder in folders.items():
+        run(_FILL, folder / "a.loom", "killed" if killed else "closed")
+        assert killed == (folder / "a.loom-wal").exists()
+    return folders
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[Callable[[Path], str]]:
+    """What a process without rights reads of a store: the counts of three answers, or an error."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root, and root may write everywhere")
+    with subprocess.Popen(
+        [sys.executable, "-c", _READ_AS_NOBODY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, answers = process.stdin, process.stdout
+
+        def read(path: Path) -> str:
+            told.write(f"{path}\n")
+            return answers.readline().rstrip()
+
+        yield read
+        told.close()
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.fixture
+def shelf() -> Iterator[Path]:
+    """An empty folder that another user can reach: each run of pytest closes the folders of all its runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder).resolve()
 
 
 def run(script: str, *arguments: object) -> str:
@@ -59,11 +100,9 @@ def run(script: str, *arguments: object) -> str:
     return done.stdout.strip()
 
 
-def filled(folder: Path, *, killed: bool) -> Path:
-    path = folder / "a.loom"
-    run(_FILL, path, "killed" if killed else "closed")
-    assert killed == (folder / "a.loom-wal").exists()
-    return path
+def filled(originals: dict[bool, Path], folder: Path, *, killed: bool) -> Path:
+    shutil.copytree(originals[killed], folder, dirs_exist_ok=True)
+    return folder / "a.loom"
 
 
 def listed(folder: Path) -> dict[str, bytes]:
@@ -71,44 +110,44 @@ def listed(folder: Path) -> dict[str, bytes]:
 
 
 def given_to_nobody(folder: Path, *, writable: bool) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("becoming another user needs root, and root may write everywhere")
     for place in (folder, *folder.rglob("*")):
         os.chown(place, 65534, 65534)
         mode = 0o500 if place.is_dir() else 0o400
         place.chmod(mode | 0o200 if writable else mode)
-    for parent in folder.parents:
-        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
 
 
 @pytest.mark.parametrize("writable", [False, True])
 @pytest.mark.parametrize(("killed", "lost"), [(False, ""), (True, ""), (True, "a.loom-shm"), (False, "a.loom-index")])
 def test_it_works_without_the_right_to_write_and_leaves_the_folder_as_it_was(
-    tmp_path: Path, killed: bool, lost: str, writable: bool
+    originals: dict[bool, Path],
+    nobody: Callable[[Path], str],
+    shelf: Path,
+    killed: bool,
+    lost: str,
+    writable: bool,
 ) -> None:
-    folder = tmp_path / "shelf"
-    folder.mkdir()
-    path = filled(folder, killed=killed)
+    path = filled(originals, shelf, killed=killed)
     if lost.endswith("index"):
-        shutil.rmtree(folder / lost)
+        shutil.rmtree(shelf / lost)
     elif lost:
-        (folder / lost).unlink()
-    given_to_nobody(folder, writable=writable)
-    before = listed(folder)
+        (shelf / lost).unlink()
+    given_to_nobody(shelf, writable=writable)
+    before = listed(shelf)
     whole = not lost.endswith("index")  # records are found without the index; check() says that it is missing
-    assert run(_READ_AS_NOBODY, path) == f"20 1 {whole}"
-    after = listed(folder)
+    assert nobody(path) == f"20 1 {whole}"
+    after = listed(shelf)
     shared = "a.loom-shm"  # its bytes are locks and marks of readers
     assert {**after, shared: b""} == {**before, shared: b""}
     assert (shared in after) == (shared in before)
 
 
-def test_what_may_not_be_read_is_not_answered_with_advice_to_open_it_read_only(tmp_path: Path) -> None:
-    path = filled(tmp_path, killed=False)
-    given_to_nobody(tmp_path, writable=False)
+def test_what_may_not_be_read_is_not_answered_with_advice_to_open_it_read_only(
+    originals: dict[bool, Path], nobody: Callable[[Path], str], shelf: Path
+) -> None:
+    path = filled(originals, shelf, killed=False)
+    given_to_nobody(shelf, writable=False)
     path.chmod(0)
-    said = run(_READ_AS_NOBODY, path)
+    said = nobody(path)
     assert said.startswith("StoreUnavailable")
     assert "read_only" not in said
     assert "may be written" not in said
@@ -132,8 +171,10 @@ def test_a_reader_sees_what_a_later_writer_commits_and_what_it_leaves(tmp_path: 
         assert reader.get("3") is not None
 
 
-def test_a_writer_in_the_same_process_keeps_its_locks_beside_a_reader_of_a_killed_store(tmp_path: Path) -> None:
-    path = filled(tmp_path, killed=True)
+def test_a_writer_in_the_same_process_keeps_its_locks_beside_a_reader_of_a_killed_store(
+    originals: dict[bool, Path], tmp_path: Path
+) -> None:
+    path = filled(originals, tmp_path, killed=True)
     (tmp_path / "a.loom-shm").unlink()
     with loom.open(path, embedder="none", read_only=True) as reader:
         assert len(reader.list().records) == 21
@@ -157,8 +198,8 @@ def read_while_another_writes(reader: loom.Memory, path: Path) -> None:
             other.commit()
 
 
-def test_a_read_during_which_the_file_changes_says_so(tmp_path: Path) -> None:
-    path = filled(tmp_path, killed=False)
+def test_a_read_during_which_the_file_changes_says_so(originals: dict[bool, Path], tmp_path: Path) -> None:
+    path = filled(originals, tmp_path, killed=False)
     with loom.open(path, embedder="none", read_only=True) as reader:
         with pytest.raises(StoreBusy, match="try again"):
             read_while_another_writes(reader, path)

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The tests start about a thousand processes; each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test clients lint docs coverage wheels bench bench-recall soak format clean help
 

@@ -6,6 +6,7 @@ The examples are the same ones every time, unless HYPOTHESIS_PROFILE asks for ne
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import socket
@@ -31,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # Out of the environment: programs under test would take it for a setting of theirs.
     if os.environ.pop("LOOM_REQUIRE_ALL", ""):
         config.option.require_all = True
+
+
+def pytest_collection_finish() -> None:
+    # The tests themselves stay until the end; without this, each full collection walks through all of them.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
-
-from mypy import api
 
 from loom.drafts import Attributes, AttributeValues
 from loom.memory.verbs import MemoryOptions, MemoryVerbs
@@ -51,18 +51,15 @@ def test_a_type_checker_accepts_what_is_right_and_refuses_what_is_misspelt(tmp_p
     header = "import loom\nfrom loom.memory import LoomMemory, MemoryManager\n\nmemory = loom.open()\n"
     (tmp_path / "right.py").write_text(RIGHT)
     (tmp_path / "wrong.py").write_text(header + "\n".join(WRONG.values()) + "\n")
-    told, _, code = api.run(
-        [
-            "--strict",
-            "--no-error-summary",
-            "--cache-dir",
-            str(tmp_path),
-            str(tmp_path / "right.py"),
-            str(tmp_path / "wrong.py"),
-        ]
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path)]
+    checked = subprocess.run(
+        [*command, str(tmp_path / "right.py"), str(tmp_path / "wrong.py")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    errors = [line for line in told.splitlines() if ": error: " in line]
-    assert code == 1
+    errors = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    assert checked.returncode == 1, checked.stderr
     assert not [line for line in errors if "right.py" in line]
     first = len(header.splitlines()) + 1
     refused = {int(line.split("wrong.py:")[1].split(":")[0]) for line in errors}

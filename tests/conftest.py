@@ -34,10 +34,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.require_all = True
 
 
+# The tests themselves stay until the end, so no collection of garbage walks through them.
+def pytest_collection() -> None:
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    # The tests themselves stay until the end; without this, each full collection walks through all of them.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
-from loom.importers.conversations import array_or_one
-from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
+from loom.importers.conversations import array_or_one, each_of, until_malformed
+from loom.importers.json_reader import JsonReader
 from loom.importers.messages import (
     HistoryMessage,
     ImportProblem,
     Read,
     SourceFile,
     digest_id,
+    messages_of,
     moment_of,
     split_results,
     text_field,
@@ -43,6 +45,7 @@ _LANGCHAIN = {
     "HumanMessageChunk": "user",
     "AIMessageChunk": "assistant",
 }
+_SESSIONS = ("id", "session_id", "thread_id", "conversation_id")
 _ITEMS = ("function_call", "function_call_output", "message")
 
 
@@ -57,24 +60,24 @@ def is_message(found: Mapping[str, Any]) -> bool:
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
     """Yield the messages of a JSON document one at a time, also those of one object with a long list."""
-    reader = JsonReader(opened)
-    if reader.kind() != "{":
-        yield from _conversation(file, array_or_one(file, reader), file.stem)
-        return
+    return until_malformed(file, _document(file, JsonReader(opened)))
+
+
+def _document(file: SourceFile, reader: JsonReader) -> Read:
     session = file.stem
-    try:
-        for name in reader.members():
-            if name in ("id", "session_id", "thread_id", "conversation_id") and reader.kind() == '"':
-                session = str(reader.value())
-            elif name == "messages":
-                yield from _conversation(file, array_or_one(file, reader), session)
-    except MalformedValue as error:
-        yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+    if reader.kind() != "{":
+        yield from _conversation(file, array_or_one(file, reader), session)
+        return
+    for name in reader.members():
+        if name in _SESSIONS and reader.kind() == '"':
+            session = str(reader.value())
+        elif name == "messages":
+            yield from _conversation(file, array_or_one(file, reader), session)
 
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
     """Yield the messages of JSON Lines. Each line is a message or a list of messages."""
-    yield from _conversation(file, (value for _, value in values_in(file, opened)), file.stem)
+    return _conversation(file, (value for _, value in values_in(file, opened)), file.stem)
 
 
 def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read:
@@ -85,41 +88,37 @@ def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read
             continue
         held = value.get("messages") if isinstance(value, Mapping) else value
         if isinstance(held, list):
-            own = text_field(value, "id", "session_id", "thread_id", "conversation_id") if held is not value else None
-            for place, message in enumerate(held, 1):
-                yield from _message(
-                    file, message, own or f"{session}-{number}", f"item {number:,}, message {place:,}"
-                )
+            own = text_field(value, *_SESSIONS) if held is not value else None
+            messages = partial(_messages, session=own or f"{session}-{number}")
+            yield from each_of(file, f"item {number:,}, message", held, messages)
         else:
-            yield from _message(file, value, session, f"message {number:,}")
+            try:
+                yield from messages_of(value, f"message {number:,}", partial(_messages, session=session))
+            except InvalidInput as error:
+                yield ImportProblem(file.name, f"message {number:,}", str(error))
 
 
-def _message(file: SourceFile, found: Any, session: str, position: str) -> Read:
-    try:
-        if not isinstance(found, Mapping):
-            raise InvalidInput("it is no JSON object")
-        plain = _from_langchain(found) or _from_item(found) or found
-        if plain.get("role") not in _ROLES:
-            raise InvalidInput("it is no message: it has no role that is known")
-        for place, said in enumerate(split_results(plain)):
-            message = {
-                name: said[name]
-                for name in ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal")
-                if said.get(name) is not None
-            }
-            told = json.dumps(message, ensure_ascii=False, sort_keys=True)
-            metadata = {"model": model} if (model := text_field(found, "model")) else {}
-            yield HistoryMessage(
-                # The place in the list, so that the same words said twice stay two messages.
-                digest_id(NAME, session, position, place, told),
-                {"content": None, **message},
-                position,
-                text_field(found, "session_id", "thread_id") or session,
-                moment_of(found.get("created_at", found.get("timestamp"))),
-                metadata,
-            )
-    except InvalidInput as error:
-        yield ImportProblem(file.name, position, str(error))
+def _messages(found: Mapping[str, Any], position: str, session: str) -> Iterator[HistoryMessage]:
+    plain = _from_langchain(found) or _from_item(found) or found
+    if plain.get("role") not in _ROLES:
+        raise InvalidInput("it is no message: it has no role that is known")
+    for place, said in enumerate(split_results(plain)):
+        message = {
+            name: said[name]
+            for name in ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal")
+            if said.get(name) is not None
+        }
+        told = json.dumps(message, ensure_ascii=False, sort_keys=True)
+        metadata = {"model": model} if (model := text_field(found, "model")) else {}
+        yield HistoryMessage(
+            # The place in the list, so that the same words said twice stay two messages.
+            digest_id(NAME, session, position, place, told),
+            {"content": None, **message},
+            position,
+            text_field(found, "session_id", "thread_id") or session,
+            moment_of(found.get("created_at", found.get("timestamp"))),
+            metadata,
+        )
 
 
 def _from_item(found: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -33,7 +33,7 @@ def is_conversation(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    yield from conversations_in(file, opened, _messages)
+    return conversations_in(file, opened, _messages)
 
 
 def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessage]:

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
-from loom.importers.json_reader import parsed_json
 from loom.importers.messages import (
     HistoryMessage,
-    ImportProblem,
     Read,
     SourceFile,
     digest_id,
-    lines_in,
+    in_line,
+    in_lines,
     moment_of,
     native_id,
     split_results,
@@ -54,23 +53,12 @@ def is_line(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    for line in lines_in(file, opened):
-        if isinstance(line, ImportProblem):
-            yield line
-        else:
-            yield from read_line(file.name, *line)
+    return in_lines(file, opened, _messages)
 
 
 def read_line(name: str, position: str, line: bytes) -> Read:
     """Yield the messages of one line."""
-    try:
-        found = parsed_json(line, repair=True)
-        if not isinstance(found, dict):
-            raise InvalidInput("it is no JSON object")
-        yield from _messages(found, position)
-    except InvalidInput as error:
-        # The program writes a line in one piece, so an end without a line break is a write that was cut.
-        yield ImportProblem(name, position, str(error), is_cut=not line.endswith(b"\n"))
+    return in_line(name, position, line, _messages)
 
 
 def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessage]:

@@ -14,19 +14,19 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from uuid import UUID
 
 from loom.errors import InvalidInput
-from loom.importers.json_reader import parsed_json
 from loom.importers.messages import (
     HistoryMessage,
-    ImportProblem,
     Read,
     SourceFile,
     digest_id,
-    lines_in,
+    in_line,
+    in_lines,
     moment_of,
     native_id,
     split_results,
@@ -75,23 +75,12 @@ def is_line(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    state = RolloutState()
-    for line in lines_in(file, opened):
-        if isinstance(line, ImportProblem):
-            yield line
-        else:
-            yield from read_line(file.name, *line, state)
+    return in_lines(file, opened, partial(_messages, state=RolloutState()))
 
 
 def read_line(name: str, position: str, line: bytes, state: RolloutState) -> Read:
     """Yield the messages of one line. `state` carries over from line to line."""
-    try:
-        found = parsed_json(line, repair=True)
-        if not isinstance(found, dict):
-            raise InvalidInput("it is no JSON object")
-        yield from _messages(found, position, state)
-    except InvalidInput as error:
-        yield ImportProblem(name, position, str(error), is_cut=not line.endswith(b"\n"))
+    return in_line(name, position, line, partial(_messages, state=state))
 
 
 def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> Iterator[HistoryMessage]:

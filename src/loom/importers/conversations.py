@@ -1,30 +1,33 @@
-"""Files of conversations: an array or a single one. A conversation that cannot be read costs only itself."""
+"""Files of objects, such as conversations: an array or a single one. One that cannot be read costs only itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, TypeVar
 
 from loom.errors import InvalidInput
 from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
-from loom.importers.messages import HistoryMessage, ImportProblem, Read, SourceFile
+from loom.importers.messages import ImportProblem, Messages, Read, SourceFile, messages_of
 
-__all__ = ["array_or_one", "conversations_in"]
+__all__ = ["array_or_one", "conversations_in", "each_of", "until_malformed"]
+
+T = TypeVar("T")
 
 
-def conversations_in(
-    file: SourceFile, opened: BinaryIO, messages: Callable[[Mapping[str, Any], str], Iterator[HistoryMessage]]
-) -> Read:
+def conversations_in(file: SourceFile, opened: BinaryIO, messages: Messages) -> Read:
     """Yield the messages of each conversation of a file. `messages` reads one; it may raise `InvalidInput`."""
-    for number, value in enumerate(array_or_one(file, JsonReader(opened)), 1):
+    return each_of(file, "conversation", array_or_one(file, JsonReader(opened)), messages)
+
+
+def each_of(file: SourceFile, called: str, values: Iterable[Any], messages: Messages) -> Read:
+    """Yield the messages of each value, which is called by its number, and the problems among them."""
+    for number, value in enumerate(values, 1):
+        position = f"{called} {number:,}"
         if isinstance(value, ImportProblem):
             yield value
             continue
-        position = f"conversation {number:,}"
         try:
-            if not isinstance(value, Mapping):
-                raise InvalidInput("it is no JSON object")
-            yield from messages(value, position)
+            yield from messages_of(value, position, messages)
         except InvalidInput as error:
             yield ImportProblem(file.name, position, str(error))
 
@@ -32,18 +35,26 @@ def conversations_in(
 def array_or_one(file: SourceFile, reader: JsonReader) -> Iterator[Any]:
     """Yield the elements of the next value if it is an array, else the value itself, and a problem in place of each
     element that cannot be read."""
+    return until_malformed(file, _elements(file, reader))
+
+
+def until_malformed(file: SourceFile, values: Iterator[T]) -> Iterator[T | ImportProblem]:
+    """Yield values until one of them cannot be read, and then a problem."""
     try:
-        if reader.kind() != "[":
-            yield reader.value()
-            return
-        for position in reader.elements():
-            try:
-                found = reader.value()
-            except CutFile:
-                raise
-            except MalformedValue as error:
-                yield ImportProblem(file.name, f"byte {position:,}", str(error))
-                continue
-            yield found
+        yield from values
     except MalformedValue as error:
         yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+
+
+def _elements(file: SourceFile, reader: JsonReader) -> Iterator[Any]:
+    if reader.kind() != "[":
+        yield reader.value()
+        return
+    for position in reader.elements():
+        try:
+            found = reader.value()
+        except CutFile:
+            raise
+        except MalformedValue as error:
+            found = ImportProblem(file.name, f"byte {position:,}", str(error))
+        yield found

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
-from loom.importers.conversations import array_or_one
-from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
+from loom.importers.conversations import array_or_one, each_of, until_malformed
+from loom.importers.json_reader import JsonReader
 from loom.importers.messages import (
     HistoryMessage,
-    ImportProblem,
     Read,
     SourceFile,
     digest_id,
@@ -45,10 +45,7 @@ class _Agent:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    try:
-        yield from _document(file, JsonReader(opened), _Agent(file.stem))
-    except MalformedValue as error:
-        yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+    return until_malformed(file, _document(file, JsonReader(opened), _Agent(file.stem)))
 
 
 def _document(file: SourceFile, reader: JsonReader, agent: _Agent) -> Read:
@@ -60,24 +57,10 @@ def _document(file: SourceFile, reader: JsonReader, agent: _Agent) -> Read:
         elif member == "name" and reader.kind() == '"':
             agent.name = str(reader.value()) or agent.name
         elif member == "messages" and reader.kind() == "[":
-            for number, found in enumerate(array_or_one(file, reader), 1):
-                position = f"agent {agent.name[:40]}, message {number:,}"
-                yield from _or_problem(file, found, position, lambda one, at: _messages(one, at, agent))
+            called = f"agent {agent.name[:40]}, message"
+            yield from each_of(file, called, array_or_one(file, reader), partial(_messages, agent=agent))
         elif member in ("blocks", "core_memory") and reader.kind() == "[":
-            for number, found in enumerate(array_or_one(file, reader), 1):
-                yield from _or_problem(file, found, f"block {number:,}", lambda one, at: _block(one, at, file))
-
-
-def _or_problem(file: SourceFile, found: Any, position: str, messages: Any) -> Read:
-    if isinstance(found, ImportProblem):
-        yield found
-        return
-    try:
-        if not isinstance(found, Mapping):
-            raise InvalidInput("it is no JSON object")
-        yield from messages(found, position)
-    except InvalidInput as error:
-        yield ImportProblem(file.name, position, str(error))
+            yield from each_of(file, "block", array_or_one(file, reader), partial(_block, file=file))
 
 
 def _block(found: Mapping[str, Any], position: str, file: SourceFile) -> Iterator[HistoryMessage]:

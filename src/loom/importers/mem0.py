@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
-from loom.importers.conversations import array_or_one
-from loom.importers.json_reader import CutFile, JsonReader, MalformedValue
+from loom.importers.conversations import array_or_one, each_of, until_malformed
+from loom.importers.json_reader import JsonReader
 from loom.importers.messages import (
     HistoryMessage,
-    ImportProblem,
     Read,
     SourceFile,
     digest_id,
@@ -35,35 +34,28 @@ def is_memory(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    reader = JsonReader(opened)
+    return until_malformed(file, _document(file, JsonReader(opened)))
+
+
+def _document(file: SourceFile, reader: JsonReader) -> Read:
     if reader.kind() != "{":
         yield from _memories(file, array_or_one(file, reader))
         return
-    try:
-        for name in reader.members():
-            if name in LISTS:
-                yield from _memories(file, array_or_one(file, reader))
-    except MalformedValue as error:
-        yield ImportProblem(file.name, f"byte {error.position:,}", str(error), is_cut=isinstance(error, CutFile))
+    for name in reader.members():
+        if name in LISTS:
+            yield from _memories(file, array_or_one(file, reader))
 
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
-    yield from _memories(file, (value for _, value in values_in(file, opened)))
+    return _memories(file, (value for _, value in values_in(file, opened)))
 
 
 def _memories(file: SourceFile, values: Iterator[Any]) -> Read:
-    for number, value in enumerate(values, 1):
-        if isinstance(value, ImportProblem):
-            yield value
-            continue
-        try:
-            yield _memory(value, f"memory {number:,}")
-        except InvalidInput as error:
-            yield ImportProblem(file.name, f"memory {number:,}", str(error))
+    return each_of(file, "memory", values, _memory)
 
 
-def _memory(found: Any, position: str) -> HistoryMessage:
-    text = text_field(found, "memory") if isinstance(found, Mapping) else None
+def _memory(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessage]:
+    text = text_field(found, "memory")
     if text is None:
         raise InvalidInput("it has no memory")
     own = found.get("metadata")
@@ -72,7 +64,7 @@ def _memory(found: Any, position: str) -> HistoryMessage:
     if isinstance(found.get("categories"), list):
         told["categories"] = [one for one in found["categories"] if isinstance(one, str)]
     # A model worded these, for any role of the source message.
-    return HistoryMessage(
+    yield HistoryMessage(
         native_id(NAME, found.get("id")) or digest_id(NAME, found.get("user_id"), text),
         {"role": None, "content": text},
         position,

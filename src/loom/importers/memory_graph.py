@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
 from loom.errors import InvalidInput
-from loom.importers.messages import HistoryMessage, ImportProblem, Read, SourceFile, digest_id, values_in
+from loom.importers.messages import HistoryMessage, Read, SourceFile, digest_id, in_lines
 
 __all__ = ["NAME", "is_line", "read"]
 
@@ -21,18 +21,11 @@ def is_line(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    for position, value in values_in(file, opened):
-        if isinstance(value, ImportProblem):
-            yield value
-            continue
-        try:
-            yield from _messages(value, position)
-        except InvalidInput as error:
-            yield ImportProblem(file.name, position, str(error))
+    return in_lines(file, opened, _messages)
 
 
-def _messages(found: Any, position: str) -> Iterator[HistoryMessage]:
-    if not isinstance(found, Mapping) or not is_line(found):
+def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessage]:
+    if not is_line(found):
         raise InvalidInput("it is no entity and no relation")
     if found["type"] == "relation":
         ends = [found["from"], found["relationType"], found["to"]]

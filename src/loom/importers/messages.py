@@ -19,11 +19,14 @@ from loom.protocol import checked_time
 __all__ = [
     "HistoryMessage",
     "ImportProblem",
+    "Messages",
     "Read",
     "SourceFile",
     "branch_to",
     "digest_id",
-    "lines_in",
+    "in_line",
+    "in_lines",
+    "messages_of",
     "moment_of",
     "native_id",
     "objects_in",
@@ -82,8 +85,38 @@ class HistoryMessage:
 Read = Iterator[HistoryMessage | ImportProblem]
 """The output of a reader for a file."""
 
+Messages = Callable[[Mapping[str, Any], str], Iterator[HistoryMessage]]
+"""Reads the messages of one object at a position. It may raise `InvalidInput`."""
 
-def lines_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, bytes] | ImportProblem]:
+
+def messages_of(found: object, position: str, messages: Messages) -> Iterator[HistoryMessage]:
+    """Read the messages of a value. Raises `InvalidInput` for a value that is no object."""
+    if not isinstance(found, Mapping):
+        raise InvalidInput("it is no JSON object")
+    return messages(found, position)
+
+
+def in_lines(file: SourceFile, opened: BinaryIO, messages: Messages) -> Read:
+    """Yield the messages of each line of JSON, and the problems among them."""
+    for line in _lines_in(file, opened):
+        if isinstance(line, ImportProblem):
+            yield line
+        else:
+            yield from in_line(file.name, *line, messages)
+
+
+def in_line(name: str, position: str, line: bytes, messages: Messages) -> Read:
+    """Yield the messages of one line of JSON, or a problem.
+
+    Programs write a line in one piece, so an end without a line break is a write that was cut.
+    """
+    try:
+        yield from messages_of(parsed_json(line, repair=True), position, messages)
+    except InvalidInput as error:
+        yield ImportProblem(name, position, str(error), is_cut=not line.endswith(b"\n"))
+
+
+def _lines_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, bytes] | ImportProblem]:
     """Yield the position and the bytes of each line that is not empty, and a problem for each that is too long."""
     for line in lines_of(opened):
         position = f"line {line.number:,}"
@@ -95,7 +128,7 @@ def lines_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, bytes] |
 
 def values_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Yield the position and the value of each line of JSON, or a problem in place of the value."""
-    for line in lines_in(file, opened):
+    for line in _lines_in(file, opened):
         if isinstance(line, ImportProblem):
             yield line.position, line
             continue

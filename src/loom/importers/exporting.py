@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -13,9 +12,9 @@ from loom.checks import checked_path
 from loom.errors import InvalidInput
 from loom.importers.record_lines import as_line, end_line, header_line
 from loom.memory.verbs import MemoryVerbs
-from loom.protocol import new_id
 from loom.storage.contract import Filter, Record, Store
-from loom.storage.files import create_file, disk_errors, keep_mode
+from loom.storage.files import disk_errors
+from loom.storage.temporary import replacing
 
 __all__ = ["ExportResult", "export_jsonl"]
 
@@ -44,32 +43,22 @@ def export_jsonl(
     target = Path(checked_path(path, "the path of an export")).expanduser().absolute()
     _check_target(target, memory.store)
     records = derived = 0
-    with _replacing(target) as file, memory.store.reading():
-        file.write(header_line(memory.store.namespace, memory.store.clock()))
-        for page in _pages(memory.store):
-            derived += _write(memory.store, page, file)
-            records += len(page)
-            if progress is not None:
+    store = memory.store
+    with disk_errors(f"the export {target} was not made"), replacing(target) as file, store.reading():
+        file.write(header_line(store.namespace, store.clock()))
+        for page in store.pages(Filter(history=True), limit=_PAGE, newest_first=False):
+            derived += _write(store, page.records, file)
+            records += len(page.records)
+            if progress is not None and page.records:
                 progress(records)
         file.write(end_line(records))
     return ExportResult(target, records, derived, target.stat().st_size)
 
 
-def _pages(store: Store) -> Iterator[tuple[Record, ...]]:
-    after: int | None = None
-    while True:
-        page = store.scan(Filter(history=True), limit=_PAGE, after=after, newest_first=False)
-        if page.records:
-            yield page.records
-        if page.next is None:
-            return
-        after = page.next
-
-
 def _write(store: Store, page: tuple[Record, ...], file: BinaryIO) -> int:
     """Write a page and return the number of its derived records."""
     ids = {record.id for record in page}
-    pinned = {one.id for one in store.scan(Filter(ids=ids, pinned=True), limit=len(ids))}
+    pinned = {one.id for one in store.scan(Filter(ids=ids, pinned=True), limit=_PAGE)}
     found = 0
     for record in page:
         is_derived = store.is_drawn(record.seq)
@@ -100,21 +89,3 @@ def _check_target(target: Path, store: Store) -> None:
     with suppress(OSError):
         if target.samefile(store.location):
             raise InvalidInput(f"{target} is the memory itself; name another file to export to")
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """Open a new file, readable by its owner only, that replaces `target` if the block succeeds."""
-    temporary = target.with_name(f".{target.name[:100]}.{new_id()}.tmp")
-    with disk_errors(f"the export {target} was not made"):
-        try:
-            create_file(temporary)
-            with temporary.open("wb", buffering=1 << 20) as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            keep_mode(temporary, target)
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise

@@ -41,23 +41,14 @@ def export_markdown(
     with disk_errors(f"the export {target} was not made"), _new_folder(target) as folder, ExitStack() as stack:
         files = stack.enter_context(_DayFiles.opened(folder))
         with store.reading():
-            for record in _records(memory):
+            pages = store.pages(Filter(), limit=_PAGE, newest_first=False)
+            for record in (record for page in pages for record in page.records):
                 is_derived = store.is_drawn(record.seq)
                 files.write(_DERIVED if is_derived else f"{record.created_at:%Y-%m-%d}.md", _entry(record))
                 records, derived = records + 1, derived + is_derived
                 if progress is not None and records % _PAGE == 0:
                     progress(records)
     return ExportResult(target, records, derived, sum(one.stat().st_size for one in target.iterdir()))
-
-
-def _records(memory: MemoryVerbs) -> Iterator[Record]:
-    after: int | None = None
-    while True:
-        page = memory.store.scan(Filter(), limit=_PAGE, after=after, newest_first=False)
-        yield from page.records
-        if page.next is None:
-            return
-        after = page.next
 
 
 def _entry(record: Record) -> str:

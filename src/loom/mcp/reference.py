@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,8 @@ from mcp.shared.exceptions import MCPError
 
 import loom
 from loom.errors import CorruptStore, InvalidInput, LoomError, NotFound, StoreUnavailable
+from loom.storage.files import disk_errors
+from loom.storage.temporary import replacing
 
 __all__ = ["GRAPH", "GraphFile", "ReferenceTool", "make_reference_server", "reference_tools"]
 
@@ -144,20 +145,8 @@ class GraphFile:
     def _write(self, graph: Graph) -> None:
         lines = [_line({"type": "entity", **one}) for one in graph.entities]
         lines += [_line({"type": "relation", **one}) for one in graph.relations]
-        try:
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f"{self.path.name}.", suffix=".tmp")
-            try:
-                with open(handle, "w", encoding="utf-8") as file:
-                    file.write("\n".join(lines))
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(name, self.path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(name)
-                raise
-        except OSError as error:
-            raise StoreUnavailable(f"{self.path} cannot be written: {error.strerror}") from None
+        with disk_errors(f"{self.path} cannot be written"), replacing(self.path) as file:
+            file.write("\n".join(lines).encode())
 
 
 def _line(item: Json) -> str:

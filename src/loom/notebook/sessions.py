@@ -108,13 +108,9 @@ class Sessions:
 
     def each(self, **where: object) -> Iterator[Record]:
         """Yield every session, newest first; `where` gives values of their metadata."""
-        after: int | None = None
-        while True:
-            page = self._memory.list(kind=SESSION, limit=_PAGE, after=after, where=where or None)
+        wanted = Filter(kind=SESSION, where=where or None)
+        for page in self._memory.store.pages(wanted, limit=_PAGE):
             yield from page.records
-            if page.next is None:
-                return
-            after = page.next
 
     def find(self, name: str) -> Record | None:
         """Return a session by the name of its file, or None."""

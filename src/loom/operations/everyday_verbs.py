@@ -418,14 +418,12 @@ def _preview(store: "Store", wanted: "Filter") -> Forgotten:
     """Count the memories that a filter matches, page by page."""
     ids: dict[str, None] = {}
     first: list[Record] = []
-    records, after = 0, None
-    while records < _MANY:
-        page = store.scan(wanted, limit=1000, after=after)
+    records = 0
+    for page in store.pages(wanted, limit=1000):
         records += len(page.records)
         ids.update(dict.fromkeys(one.id for one in page.records))
         first += page.records[: _SHOWN - len(first)]
-        after = page.next
-        if after is None:
+        if records >= _MANY:
             break
     return Forgotten(True, records, tuple(ids), memories=tuple(map(MemoryItem.of, first)))
 

@@ -10,28 +10,26 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from loom.checks import checked_items, checked_list, checked_path
 from loom.errors import InvalidInput, SnapshotError, StoreUnavailable
-from loom.index.segments import sync_folder
 from loom.progress import followed
 from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, SnapshotWriter
 from loom.snapshots.sections import BLOB_PIECE, CONTENTS, KNOWN_SECTIONS, VECTOR, Section, check_row_size, pack_row
 from loom.steps import step
 from loom.storage.contract import Origin, Rows, Store
-from loom.storage.files import database_kind, disk_errors, keep_mode
+from loom.storage.files import database_kind, disk_errors
 from loom.storage.identity import entry_guard_4
 from loom.storage.moments import from_micros, to_micros
 from loom.storage.tables import entry_values, guarded, named, record_guard_4
-from loom.storage.temporary import let_go, temporary_beside
+from loom.storage.temporary import replacing
 
 __all__ = ["Snapshot", "SnapshotPath", "Start", "as_chain", "descends", "describe", "opened", "read_start", "take"]
 
@@ -127,13 +125,14 @@ def take(
             before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
     if namespaces is not None and not checked_items(namespaces, str, "snapshot", "namespaces"):
         raise InvalidInput("namespaces is a list of names, with at least one")
-    with _replacing(target, store.file_mode) as file:
+    with disk_errors(f"the snapshot {target} was not made"), replacing(target, store.file_mode) as file:
         with store.copying(namespaces) as copy:
             start = _start(copy, before)
             moment = to_micros(store.clock())
             writer = SnapshotWriter(file, Header(moment, start.position, digest))
             _write(copy, writer, start)
         sha256 = writer.finish()
+        _check_replaceable(target)  # once more: writing may have taken minutes
     return Snapshot(
         target,
         sha256.hex(),
@@ -371,18 +370,3 @@ def _check_replaceable(target: Path) -> None:
     raise StoreUnavailable(
         f"{target} exists and is not a snapshot: it is {kind}. Choose another path, or remove that file first"
     )
-
-
-@contextmanager
-def _replacing(target: Path, mode: int) -> Iterator[BinaryIO]:
-    """A file that replaces the target once it is complete and synced; a kill leaves the target unchanged."""
-    with temporary_beside(target, mode) as temporary, disk_errors(f"the snapshot {target} was not made"):
-        with open(temporary, "r+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        _check_replaceable(target)  # once more: writing may have taken minutes
-        keep_mode(temporary, target)
-        let_go(temporary)
-        os.replace(temporary, target)
-        sync_folder(target.parent)

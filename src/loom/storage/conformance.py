@@ -442,14 +442,8 @@ class StoreConformance:
                 for size in (1, 4, 9, 25, 100):
                     for session in (None, "1"):
                         wanted = Filter(session_id=session)
-                        seen: list[str] = []
-                        after: int | None = None
-                        while True:
-                            page = store.scan(wanted, limit=size, after=after, newest_first=newest_first)
-                            seen += self.ids(page)
-                            if page.next is None:
-                                break
-                            after = page.next
+                        pages = store.pages(wanted, limit=size, newest_first=newest_first)
+                        seen = [id for page in pages for id in self.ids(page)]
                         order = [f"{number:02}" for number in range(25) if session is None or number % 3 == 1]
                         assert seen == (order[::-1] if newest_first else order)
 

@@ -184,6 +184,16 @@ class Records(_Reading, Protocol):
     def scan(self, wanted: Filter, *, limit: int = 100, after: int | None = None, newest_first: bool = True) -> Page:
         """A page of the records that a filter admits, in the order in which they were written."""
 
+    def pages(self, wanted: Filter, *, limit: int = 100, newest_first: bool = True) -> Iterator[Page]:
+        """All pages of the records that a filter admits."""
+        after: int | None = None
+        while True:
+            page = self.scan(wanted, limit=limit, after=after, newest_first=newest_first)
+            yield page
+            after = page.next
+            if after is None:
+                return
+
     def numbers(self, wanted: Filter, limit: int, after: int = 0) -> list[int]:
         """The sequence numbers of the next records that a filter admits, oldest first, damaged ones too."""
 

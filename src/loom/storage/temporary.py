@@ -12,12 +12,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
+from loom.index.segments import sync_folder
 from loom.protocol import new_id
-from loom.storage.files import FILE_MODE, create_file, disk_errors, remove_database
+from loom.storage.files import FILE_MODE, create_file, disk_errors, keep_mode, remove_database
 
-__all__ = ["let_go", "sweep", "temporary_beside"]
+__all__ = ["let_go", "replacing", "sweep", "temporary_beside"]
 
+_BUFFER_BYTES = 1 << 20
 _NAME = re.compile(r"\..+\.([0-9]+)-([0-9A-Z]{26})\.tmp(?:-journal|-wal|-shm)?", re.DOTALL)
 
 _held: dict[Path, int] = {}
@@ -30,7 +33,7 @@ def temporary_beside(target: Path, mode: int = FILE_MODE) -> Iterator[Path]:
     Stale temporary files in the folder are removed first.
     """
     sweep(target.parent)
-    path = target.with_name(f".{target.name}.{os.getpid()}-{new_id()}.tmp")
+    path = target.with_name(f".{target.name[:100]}.{os.getpid()}-{new_id()}.tmp")
     try:
         with disk_errors(f"{target} was not made"):
             create_file(path, mode)
@@ -41,6 +44,23 @@ def temporary_beside(target: Path, mode: int = FILE_MODE) -> Iterator[Path]:
     finally:
         let_go(path)
         remove_database(path)
+
+
+@contextmanager
+def replacing(target: Path, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
+    """A file that replaces the target once it is complete and synced; a kill leaves the target unchanged.
+
+    It has this mode, or that of the file that it replaces.
+    """
+    with temporary_beside(target, mode) as temporary:
+        with open(temporary, "r+b", buffering=_BUFFER_BYTES) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        keep_mode(temporary, target)
+        let_go(temporary)
+        os.replace(temporary, target)
+        sync_folder(target.parent)
 
 
 def let_go(path: Path) -> None:

@@ -19,8 +19,7 @@ BEGAN = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PARIS = "My address is 12 Rue Cler, Paris."
 BERLIN = "My address is 12 Elbe Street, Berlin."
 FROM_ANA = Filter(name="Ana")
-# Code and no talk: a statement in a turn of talk is worth less.
-LONG = f"{PARIS}\n```\n" + "boat_out = tide_in + 1\n" * 110 + "```\n"
+LONG = f"{PARIS} " + "The tide came in and the boats went out again. " * 60
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from loom.text.date_phrases import CHINESE_TIME_OF_DAY, DATE_CHINESE, MONTH, WEEKDAY
 from loom.text.scripts import HAN
 
-__all__ = ["Home", "home_in"]
+__all__ = ["WORKS_AS", "Home", "home_in"]
 
 LIVES, WORKS_AT, WORKS_AS = "lives in", "works at", "works as"
 
@@ -94,7 +94,7 @@ _PLACE_CHINESE: Final = r"(?P<value>[^，。；,、！!？?了的\s]{2,16})"
 _CHINESE: Final = (
     (LIVES, re.compile(rf"(?<![记抓站忍挡保停留拦])(?:住在?|搬家?(?:到|去|进|回|来))了?\s?{_PLACE_CHINESE}")),
     (WORKS_AT, re.compile(r"在(?P<value>[^，。；,、在]{2,12}?)(?:上班|工作|任职)(?![时期中了])")),
-    (WORKS_AS, re.compile(r"(?:当|做|担任)(?P<value>[^，。；,了过的]{2,10})")),
+    (WORKS_AS, re.compile(r"(?:当(?![时年初天场即然中下成作着])|做|担任)(?P<value>[^，。；,了过的]{2,10})")),
 )
 # Words before the verb that say when or how, and no who.
 _ADVERBS_CHINESE: Final = re.compile(

@@ -98,6 +98,7 @@ DATE_ENGLISH: Final = re.compile(
     rf"|(?:last|next) (?:week|month|year|quarter|{'|'.join(SEASONS)}|night)"
     r"|(?:yesterday|tomorrow)(?: (?:morning|afternoon|evening|night))?"
     rf"|(?:{'|'.join(SMALL_NUMBERS)}|\d{{1,3}}) (?:day|week|month|year)s? (?:ago|later|earlier|from now)"
+    r"|(?:a few|a couple of|several|some|many) (?:day|week|month|year)s ago"
     r"|(?:in|since|until|by|of) (?:19|20)\d\d"
     rf"|(?:at )?{_CLOCK}|\d{{1,2}} ?(?:am|pm))\b",
     re.IGNORECASE,

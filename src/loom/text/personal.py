@@ -1,4 +1,4 @@
-"""Lasting statements of people about themselves: health, diet, name, occupation, home.
+"""Lasting statements of people about themselves: health, diet, name, occupation, home, how to reach them.
 
 Such a statement is kept regardless of its context. Tastes and relatives are excluded: in conversations, most
 sentences about them are stories. Pure functions of one statement, for English and Chinese.
@@ -28,7 +28,9 @@ _ENGLISH: Final = re.compile(
     r"|\bi (?:now |currently )?live (?:in|at|near|on) "
     r"|\bi(?:['’]ve| have)?(?: just| recently)? (?:moved|relocated) to (?-i:[A-Z])"
     r"|\bi(?:['’]m| am) originally from (?-i:[A-Z])|\bi grew up in (?-i:[A-Z])"
-    r"|\bmy (?:blood type|shoe size|home address|date of birth|birthday) (?:is|was)\b",
+    r"|\bmy (?:blood type|shoe size|date of birth|birthday) (?:is|was)\b"
+    r"|\b(?:my|our) (?:(?:new|home|postal|work|office|private) )?(?:address|e-?mail(?: address)?|phone(?: number)?|"
+    r"mobile(?: number)?) is(?! not\b)",
     re.IGNORECASE,
 )
 _CHINESE: Final = re.compile(
@@ -37,6 +39,7 @@ _CHINESE: Final = re.compile(
     "|我(?:的名字|的姓名)?(?:叫|姓)(?!他|她|你|它|上|人|醒|车|外卖|了)"
     "|我(?:现在|目前|本人)?(?:是|在做|当)(?:一?[名个位])?[^，。！？；的]{0,10}(?:工程师|程序员|设计师|老师|教师|医生|护士|厨师|律师|"
     "会计|记者|编辑|研究员|学生|研究生|博士生|经理|翻译|司机|药师)(?=[，。！；]|$)"
+    "|我们?(?:家|公司)?的?新?(?:家庭|收货)?(?:地址|住址|邮箱|电话|电话号码|手机号码?)(?:现在|已经)?(?:是|为|[：:])"
     "|我(?:现在|目前)?在[^，。]{2,12}(?:上班|工作|任职)|(?:我|我们)(?:家)?(?:现在|目前|刚|已经)*(?:住在|搬到|搬去)"
 )
 

@@ -2,11 +2,11 @@
 
     python -m benchmarks.states [--sealed] [--list-misses] [--save]
 
-Each pair of statements stands in a dialogue of its own, which `compact_messages` summarises without a model. Of a pair
-that replaces, the words in braces of the second statement must be in the summary and those of the first must not. Of
-any other pair, both must be there, as they are when each statement stands alone. `--sealed` reads the list that no
-rule was chosen on. Intervals: 95 %, by Wilson. Ends with 1 below 90 % right in a language, or where the sealed list
-is not that of `SHA256SUMS`.
+Each pair of statements stands in a dialogue of its own, which `compact_messages` summarises without a model. Of a
+pair that replaces, the words in braces of the second statement must be in the summary and those of the first must
+not. Of any other pair, both must be there, as they are when each statement stands alone. `--sealed` reads the list
+that no rule was chosen on. Intervals: 95 %, by Wilson. Ends with 1 below 90 % right in a language, or where the
+sealed list is not that of `SHA256SUMS`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,14 @@ _TALK: Final = {
         "Hm, let me think about that for a moment.",
         "Fine, go ahead.",
     ),
-    "Chinese": ("谢谢，很有帮助。", "要我接着往下看吗？", "好的，慢慢来。", "能多说一点原因吗？", "嗯，让我想想。", "行，继续吧。"),
+    "Chinese": (
+        "谢谢，很有帮助。",
+        "要我接着往下看吗？",
+        "好的，慢慢来。",
+        "能多说一点原因吗？",
+        "嗯，让我想想。",
+        "行，继续吧。",
+    ),
 }
 _MARK: Final = re.compile(r"\{([^}]+)\}")
 _SPEAKER: Final = re.compile(r"\[(\w+)\] ")
@@ -99,7 +106,9 @@ def _summary(said: Sequence[Said], language: str) -> str:
 
 
 def _times(key: str, text: str) -> int:
-    found = re.findall(rf"(?<!\w){re.escape(key)}(?!\w)" if key.isascii() and not has_han(text) else re.escape(key), text)
+    found = re.findall(
+        rf"(?<!\w){re.escape(key)}(?!\w)" if key.isascii() and not has_han(text) else re.escape(key), text
+    )
     return len(found)
 
 

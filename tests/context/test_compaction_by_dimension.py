@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from loom.context import compact_messages
 from loom.knowledge.dimensions import rules_in
 from loom.knowledge.summarizer import COMPRESS_PROMPT, Summarizer, Turn
 from loom.text.tokens import TiktokenCounter
 
 COUNTER = TiktokenCounter()
+NAMES = [
+    "heron",
+    "lynx",
+    "otter",
+    "MySQL",
+    "PostgreSQL",
+    "SQLite",
+    "master",
+    "develop",
+    "trunk",
+    "Mira",
+    "Jonas",
+    "Carol",
+]
 RULE = "From now on, always write dates as 2025-01-05 in every report that you send me, without any exception."
 
 
@@ -20,6 +36,14 @@ def dialogue(*said: str) -> list[dict[str, Any]]:
             {"role": "assistant", "content": f"I think about step {number} and what might follow from it."}
         )
         messages.append({"role": "user", "content": f"Go on with part {number}, please."})
+    return messages
+
+
+def small_talk(*said: str) -> list[dict[str, Any]]:
+    messages = [{"role": "user", "content": text} for text in said]
+    for _ in range(15):
+        messages.append({"role": "assistant", "content": "Shall I go on with the rest of it?"})
+        messages.append({"role": "user", "content": "Yes please, take your time."})
     return messages
 
 
@@ -67,18 +91,54 @@ def test_of_a_state_the_newest_form_is_kept() -> None:
     done = compact_messages(
         dialogue(
             "The limit is 900 requests.",
-            "生产环境的数据库是 MySQL。",
+            "构建状态是红色。",
             "The limit is now 1100 requests.",
-            "生产环境的数据库现在是 PostgreSQL。",
+            "构建状态现在是绿色。",
         ),
         keep_tokens=60,
         summary_tokens=400,
     )
     states = " ".join(done.by_dimension["state"])
     assert "1100" in states
-    assert "PostgreSQL" in states
+    assert "绿色" in states
     assert "900" not in done.compact_memory
-    assert "MySQL" not in done.compact_memory
+    assert "红色" not in done.compact_memory
+
+
+@pytest.mark.parametrize("summary_tokens", [40, 400])
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("The deploy server is heron.", "The deploy server is lynx now.", "The deploy server is otter now."),
+        ("生产环境的数据库是 MySQL。", "生产环境的数据库现在是 PostgreSQL。", "生产环境的数据库换成了 SQLite。"),
+        ("主分支是 master。", "主分支改成 develop 了。", "主分支现在是 trunk。"),
+        ("The owner of the importer is Mira.", "Jonas owns the importer now.", "Carol took over the importer."),
+    ],
+)
+def test_a_state_that_is_no_fact_is_replaced_too(said: tuple[str, str, str], summary_tokens: int) -> None:
+    names = [next(name for name in NAMES if name in text) for text in said]
+    done = compact_messages(small_talk(*said[:2]), keep_tokens=60, summary_tokens=summary_tokens)
+    assert names[1] in " ".join(done.by_dimension["state"])
+    assert names[0] not in done.compact_memory
+    assert any(said[0] in str(message["content"]) for message in done.originals)
+    # Shortened as it is, the newest form is replaced when the dialogue goes on and is compacted again.
+    again = compact_messages([*done, *small_talk(said[2])], keep_tokens=60, summary_tokens=summary_tokens)
+    assert names[2] in " ".join(again.by_dimension["state"])
+    assert names[1] not in again.compact_memory
+
+
+def test_a_model_gets_states_in_their_newest_form_and_may_name_the_old_one() -> None:
+    asked: list[str] = []
+
+    def model(prompt: str) -> str:
+        asked.append(prompt.removeprefix(COMPRESS_PROMPT))
+        return "The limit went from 900 to 1100 requests."
+
+    said = dialogue("The limit is 900 requests.", "The limit is now 1100 requests.")
+    done = compact_messages(said, summarizer=Summarizer(model), keep_tokens=60, summary_tokens=200)
+    assert "1100" in asked[0]
+    assert "900" not in asked[0]
+    assert "went from 900" in done.compact_memory
 
 
 def test_of_events_problem_solution_and_result_are_kept_together() -> None:

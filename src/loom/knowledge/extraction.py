@@ -8,7 +8,7 @@ rules take over where it is unusable. Storing facts and superseding them is done
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -248,8 +248,8 @@ class CandidateFact(NamedTuple):
     features: tuple[str, ...]
 
 
-def candidate_facts(source: Source, *, weights: Model, least: float) -> list[CandidateFact]:
-    """The statements of a turn with a worth of at least `least`, each as a fact.
+def candidate_facts(source: Source, *, weights: Model, least: Callable[[Statement], float]) -> list[CandidateFact]:
+    """The statements of a turn with a worth of at least `least` of them, each as a fact.
 
     A summary shows statements side by side, so they need not be understandable alone, and a statement that partly
     asks may be chosen: only their worth decides.
@@ -259,8 +259,9 @@ def candidate_facts(source: Source, *, weights: Model, least: float) -> list[Can
     for assessment in assess(statements(text), weights, source.context):
         statement = assessment.statement
         # Code, and a log line that reports nothing, must be worth a fact.
-        enough = weights.keep_from if statement.kind is _K.CODE else least
-        if assessment.worth >= enough and not statement.quoted:
+        if statement.quoted:
+            continue
+        if assessment.worth >= (weights.keep_from if statement.kind is _K.CODE else least(statement)):
             group = _Group(_kind(assessment, weights), (statement,), "")
             fact = _fact(group, text, source, 0, assessment.worth, alone=False)
             if fact is not None:

@@ -134,6 +134,8 @@ def key_and_value(
     if not chinese:
         about += _VERB_ATTRIBUTE.get(match["verb"].lower(), "")
     value = match["value"]
+    if value.lower().startswith("not "):
+        return None, None  # "the database is not MySQL" does not say what it is
     if _DATED_THING.search(about):
         when = (DATE_CHINESE if chinese else DATE_ENGLISH).search(value)
         if when is None:

@@ -97,10 +97,13 @@ def _shortening() -> dict[str, re.Pattern[str]]:
     }
 
 
-def clause_forms(said: str, machine: bool, doer: str | None = None) -> tuple[str, str, str, str]:
+def clause_forms(
+    said: str, machine: bool, doer: str | None = None, *, state: bool = False
+) -> tuple[str, str, str, str]:
     """A clause at four lengths: as said, without padding, without light words, and as a telegram.
 
-    The telegram does not begin with the name of the `doer`, which its source tells.
+    The telegram does not begin with the name of the `doer`, which its source tells. A `state` keeps its "is", so that
+    it is read as one when the summary is summarised.
     """
     parts = _shortening()
     if machine:
@@ -111,17 +114,29 @@ def clause_forms(said: str, machine: bool, doer: str | None = None) -> tuple[str
     body = said if tail is None or any(map(str.isdigit, tail.group())) else said[: tail.start()]
     short = _tidy(parts["padding_chinese"].sub("", parts["padding"].sub("", parts["aside"].sub("", body))))
     short = short if len(short) >= 4 else said
-    terse = parts["light"].sub("", short)
+    held = _held if state else _nothing
+    terse = parts["light"].sub(held, short)
     chinese = is_chinese(said)
     if chinese:
-        terse = parts["light_chinese"].sub("", terse)
+        terse = parts["light_chinese"].sub(held, terse)
     terse = _tidy(terse)
     terse = terse if len(terse) >= 4 else short
     bare = terse
     if doer is not None and terse.startswith(doer) and not terse.startswith(("'s", "’s", "的"), len(doer)):
         bare = terse[len(doer) :].lstrip(" ,，")
-    telegram = _tidy((parts["telegram_chinese"] if chinese else parts["telegram"]).sub("", bare))
+    telegram = _tidy((parts["telegram_chinese"] if chinese else parts["telegram"]).sub(held, bare))
     return said, short, terse, telegram if len(telegram) >= 4 else terse
+
+
+_COPULAS: Final = ("is", "are", "是")
+
+
+def _held(match: re.Match[str]) -> str:
+    return match.group() if match.group().strip().lower() in _COPULAS else ""
+
+
+def _nothing(match: re.Match[str]) -> str:
+    return ""
 
 
 def _tidy(text: str) -> str:

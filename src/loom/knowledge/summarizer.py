@@ -140,29 +140,36 @@ class Summarizer:
         """
         checked_whole(budget, "the budget of a summary, in tokens,")
         told = [*turns]
-        if self._llm is not None and told and budget:
-            summary = self._asked(self._llm, told, budget)
-            if summary is not None:
-                return summary
         # Imported at first use: the rules take tens of milliseconds to import, and few stores summarise.
         from loom.knowledge.extractive import summarize_by_rules
+        from loom.knowledge.states import newest_states
 
-        return summarize_by_rules(told, budget, self.counter, self._weights, readable=readable)
+        holding = newest_states(told)
+        if self._llm is not None and holding and budget:
+            summary = self._asked(self._llm, told, holding, budget)
+            if summary is not None:
+                return summary
+        return summarize_by_rules(holding, budget, self.counter, self._weights, readable=readable)
 
     def key_clauses(self, turns: Iterable[Turn], *, budget: int) -> list[str]:
         """The clauses that matter most, word for word and the best first, about `budget` tokens together."""
         from loom.knowledge.extractive import key_clauses
+        from loom.knowledge.states import newest_states
 
-        return key_clauses([*turns], budget, self.counter, self._weights)
+        return key_clauses(newest_states([*turns]), budget, self.counter, self._weights)
 
     def summarize_messages(self, messages: Iterable[Mapping[str, Any]], *, budget: int) -> Summary:
         """Chat messages (text, parts, tool calls and results) in at most `budget` tokens."""
         return self.summarize(turns_of_messages(messages), budget=budget)
 
-    def _asked(self, llm: LanguageModel, turns: list[Turn], budget: int) -> Summary | None:
+    def _asked(self, llm: LanguageModel, turns: list[Turn], holding: list[Turn], budget: int) -> Summary | None:
+        """The model's summary of the turns that are left when states have their newest form; None if unusable.
+
+        What it says is compared with all the turns: "raised from 900 to 1100" is supported.
+        """
         from loom.knowledge.model_extraction import is_supported
 
-        dialogue = "\n".join(f"{turn.speaker or turn.role or 'said'}: {turn.text}" for turn in turns)
+        dialogue = _dialogue(holding)
         prompt = f"{COMPRESS_PROMPT}\nUse at most {budget} tokens.\n\n<<<DIALOGUE\n{dialogue}\nDIALOGUE>>>\n"
         text = llm.complete(prompt).strip()
         tokens = self.counter.safe_count(text)
@@ -171,12 +178,16 @@ class Summarizer:
             reason = "was empty"
         elif tokens > budget:
             reason = f"had {tokens} tokens of {budget}"
-        elif not is_supported(text, dialogue):
+        elif not is_supported(text, _dialogue(turns)):
             reason = "stated a number, name or identifier that the dialogue does not have"
         if reason:
             _logger.warning("the language model's summary %s; summarising by rules", reason)
             return None
         return Summary(text, tokens, "model", tuple(dict.fromkeys(turn.id for turn in turns)))
+
+
+def _dialogue(turns: Iterable[Turn]) -> str:
+    return "\n".join(f"{turn.speaker or turn.role or 'said'}: {turn.text}" for turn in turns)
 
 
 def turns_of_messages(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:

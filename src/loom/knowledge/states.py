@@ -1,0 +1,135 @@
+"""The newest form of each state in a dialogue: what a turn says of a subject goes when a later turn renews it.
+
+The statements need not be worth keeping as facts. `state_wording` reads a state out of a clause; here two states are
+compared, and replaced clauses are taken out of their turns. Events, with their causes, are never replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from loom.knowledge.extraction import may_state
+from loom.knowledge.state_wording import CHANGED, State, has_one_value, state_in
+from loom.knowledge.summarizer import Turn
+from loom.knowledge.wording import opens_reason
+from loom.text.sentences import statements
+from loom.text.statements import Statement, clauses
+
+__all__ = ["is_state", "newest_states", "replaces"]
+
+# Of one subject, a later state is compared with this many before it.
+_LOOK_BACK: Final = 16
+
+
+def replaces(newer: State, older: State) -> bool:
+    """Whether two states cannot hold together, so that the newer one replaces the older."""
+    if newer.subject != older.subject or (newer.value, newer.unit) == (older.value, older.unit):
+        return False
+    relations = {newer.relation, older.relation} - {CHANGED}
+    if len(relations) > 1:
+        return False
+    sorts = {newer.sort, older.sort}
+    plain = relations <= {"is"}
+    attribute = plain and has_one_value(newer)
+    if sorts == {"number"}:
+        same_unit = newer.unit == older.unit or not (newer.unit and older.unit) or newer.relation == CHANGED
+        return same_unit and (newer.renewed or attribute)
+    if sorts == {"status"}:
+        return bool(newer.groups & older.groups)
+    if sorts in ({"date"}, {"home"}):
+        return True
+    if attribute and ("phrase" not in sorts or newer.renewed):
+        return True
+    if sorts & {"date", "number", "status", "manner", "home"}:
+        return newer.relation == CHANGED and sorts <= {"status", "name"}
+    if "kind" in sorts and not newer.definite:
+        return False
+    return newer.renewed or (plain and newer.definite and newer.proper and older.proper)
+
+
+def is_state(statement: Statement) -> bool:
+    """Whether a clause of the statement says what something is now, or what an attribute is."""
+    return any(state.renewed or has_one_value(state) for _, state in _states_of(statement, ""))
+
+
+class _Held(NamedTuple):
+    """A state with its place: the turn, and the part of its text."""
+
+    state: State
+    turn: int
+    start: int
+    end: int
+
+
+def newest_states(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns, in the order of time, without the clauses whose state a later one replaces.
+
+    Words of tools are left as they are, and replace nothing. A turn of which nothing is left is left out.
+    """
+    held: dict[frozenset[str], list[_Held]] = {}
+    gone: dict[int, list[tuple[int, int]]] = {}
+    for place, turn in enumerate(turns):
+        if turn.role in ("tool", "function"):
+            continue
+        for clause, state in _states_of_text(turn.text, turn.speaker or turn.role or ""):
+            before = held.setdefault(state.subject, [])
+            for older in before[-_LOOK_BACK:]:
+                # Side by side in one turn they are a list, unless the later one says that it is new.
+                if (older.turn < place or state.renewed) and replaces(state, older.state):
+                    gone.setdefault(older.turn, []).append((older.start, older.end))
+                    before.remove(older)
+            before.append(_Held(state, place, clause.start, clause.end))
+    if not gone:
+        return [*turns]
+    left = []
+    for place, turn in enumerate(turns):
+        text = _without(turn.text, gone[place]) if place in gone else turn.text
+        if text.strip(_MARKS) or place not in gone:
+            left.append(turn if place not in gone else replace(turn, text=text))
+    return left
+
+
+_MARKS: Final = " .!?;,:。！？；，：\n"
+
+
+def _states_of_text(text: str, speaker: str) -> Iterator[tuple[Statement, State]]:
+    """The clauses of a text that state something, with what they state."""
+    for statement in statements(text):
+        yield from _states_of(statement, speaker)
+
+
+def _states_of(statement: Statement, speaker: str) -> Iterator[tuple[Statement, State]]:
+    if statement.machine or not may_state(statement, assistant=False):
+        return
+    parts = clauses(statement)
+    if len(parts) == 2 and statement.text[parts[0].end - statement.start] in ":：":
+        parts = [statement]  # "Owner: Mira"
+    if any(opens_reason(part.text) for part in parts[1:]):
+        return  # a state with its cause is told as an event
+    for part in parts:
+        state = state_in(part.text, speaker)
+        if state is not None:
+            yield part, state
+
+
+_JOINING: Final = re.compile(r"[\s,;，；]*(?:(?:and|but|so) |而且|但是?|不过)?", re.IGNORECASE)
+_ENDING: Final = re.compile(r"[.!?。！？]$")
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text without these clauses, and without the commas and joining words that only held them together."""
+    kept = ""
+    start = 0
+    for begin, end in sorted(spans):
+        kept += text[start:begin]
+        ended = _ENDING.search(text[begin:end])
+        start = end
+        joined = _JOINING.match(text, end)
+        if ended is None and joined is not None:
+            start = joined.end()
+        elif ended is not None and kept.rstrip()[-1:] in (",", ";", "，", "；"):
+            kept = kept.rstrip(" ,;，；") + ended.group()
+    return (kept + text[start:]).strip()

@@ -269,9 +269,8 @@ class Engine:
             ) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> str:
-        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
         tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
-        if tables and application != schema.APPLICATION_ID:
+        if not _is_ours_or_empty(connection):
             raise NotAStore(
                 f"{self.path} is an SQLite database of another program; it was left untouched. "
                 "Choose another path for the memory."
@@ -482,18 +481,13 @@ class Engine:
             if self.writing_connection().in_transaction:  # this thread is inside a write
                 yield None
                 return
-            writing = _Writing(self, wait_s)
-            try:
-                connection = writing.__enter__()
-            except StoreBusy:
-                yield None
-                return
-            try:
+            with ExitStack() as stack:
+                try:
+                    connection = stack.enter_context(_Writing(self, wait_s))
+                except StoreBusy:
+                    yield None
+                    return
                 yield connection
-            except BaseException as error:
-                writing.__exit__(type(error), error, None)
-                raise
-            writing.__exit__(None, None, None)
         finally:
             self._write_lock.release()
 
@@ -896,42 +890,54 @@ def translate(error: BaseException, path: Path | None, read_only: bool = False) 
         return None
     code = _code(error)
     place = str(path) if path is not None else "the store in memory"
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusy(
-            f"another writer held {place} for longer than busy_timeout_s; nothing was written. Try again."
-        )
-    if code == sqlite3.SQLITE_FULL:
-        return StoreFull(f"no room left for {place}; nothing was written. Free some space and try again.")
-    if code == sqlite3.SQLITE_NOTADB:
-        return NotAStore(f"{place} is not a loom memory (not an SQLite database); it was left untouched.")
-    if code == sqlite3.SQLITE_CORRUPT:
-        return CorruptStore(
-            f"{place} is damaged ({error}). Copy it aside and restore a backup; "
-            "`loom check` lists what can still be read."
-        )
-    unopened = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
-    if read_only and code in (sqlite3.SQLITE_READONLY, *unopened):
+    if read_only and code in (sqlite3.SQLITE_READONLY, *_UNOPENED):
         return StoreUnavailable(
             f"{place} cannot be read ({error}); check that this user may read it and the files beside it whose names "
             "begin with its name, or copy them all to another folder and open the copy"
         )
-    if code == sqlite3.SQLITE_READONLY:
-        return StoreUnavailable(f"{place} may not be written ({error}); open it with read_only=True to read it")
-    if code in unopened:
-        return StoreUnavailable(f"{place} cannot be opened ({error}); check that its folder may be written")
-    if code == sqlite3.SQLITE_IOERR:  # an I/O error does not mean that the bytes on the disk are damaged
-        return StoreUnavailable(
-            f"the system could not read or write {place} ({error}). Try again; if it goes on, check the disk and the "
-            "system log"
-        )
-    if code == sqlite3.SQLITE_TOOBIG:
-        return InvalidInput(f"a value is larger than {place} can hold")
     if code == sqlite3.SQLITE_ERROR and "user-defined function" in str(error):  # only without a counter
         return StoreUnavailable(
             f"{place} holds records whose tokens are not counted yet, and was opened without a counter. Open it as a "
             "memory, with loom.open(), or give the store one with count_with()"
         )
-    return StoreError(f"{place}: {error}")
+    kind, message = _ERRORS.get(code, (StoreError, "{place}: {error}"))
+    return kind(message.format(place=place, error=error))
+
+
+_UNOPENED = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+_BUSY = (StoreBusy, "another writer held {place} for longer than busy_timeout_s; nothing was written. Try again.")
+_ERRORS: dict[int, tuple[type[LoomError], str]] = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_FULL: (
+        StoreFull,
+        "no room left for {place}; nothing was written. Free some space and try again.",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        NotAStore,
+        "{place} is not a loom memory (not an SQLite database); it was left untouched.",
+    ),
+    sqlite3.SQLITE_CORRUPT: (
+        CorruptStore,
+        "{place} is damaged ({error}). Copy it aside and restore a backup; `loom check` lists what can still be "
+        "read.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        StoreUnavailable,
+        "{place} may not be written ({error}); open it with read_only=True to read it",
+    ),
+    **dict.fromkeys(
+        _UNOPENED,
+        (StoreUnavailable, "{place} cannot be opened ({error}); check that its folder may be written"),
+    ),
+    # An I/O error does not mean that the bytes on the disk are damaged.
+    sqlite3.SQLITE_IOERR: (
+        StoreUnavailable,
+        "the system could not read or write {place} ({error}). Try again; if it goes on, check the disk and the "
+        "system log",
+    ),
+    sqlite3.SQLITE_TOOBIG: (InvalidInput, "a value is larger than {place} can hold"),
+}
 
 
 def _is_ours_or_empty(connection: sqlite3.Connection) -> bool:

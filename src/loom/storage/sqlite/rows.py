@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
+from collections import namedtuple
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from loom.errors import CorruptStore, InvalidInput
 from loom.storage.contract import Dimensions, Record
@@ -152,37 +153,19 @@ def dump_json(value: Any, what: str) -> str:
         raise InvalidInput(f"{what} must be plain JSON (text, numbers, lists, objects): {error}") from error
 
 
-class StoredRecord(NamedTuple):
-    """A row of `ROW_COLUMNS`, or of `RECORD_COLUMNS` with the count. A damaged row may hold any values."""
+# A damaged row may hold any values, so the values have no types.
+_Columns = namedtuple(
+    "_Columns",
+    "seq namespace id_hash session_hash id version tier kind node session role name trust subject flow layer "
+    "importance tokens counter created_at committed_at metadata data content checksum superseded_at block counted",
+    defaults=(None,),
+)
 
-    seq: Any
-    namespace: Any
-    id_hash: Any
-    session_hash: Any
-    id: Any
-    version: Any
-    tier: Any
-    kind: Any
-    node: Any
-    session: Any
-    role: Any
-    name: Any
-    trust: Any
-    subject: Any
-    flow: Any
-    layer: Any
-    importance: Any
-    tokens: Any
-    counter: Any
-    created_at: Any
-    committed_at: Any
-    metadata: Any
-    data: Any
-    content: Any
-    checksum: Any
-    superseded_at: Any
-    block: Any
-    counted: Any = None
+
+class StoredRecord(_Columns):
+    """A row of `ROW_COLUMNS`, or of `RECORD_COLUMNS` with the count."""
+
+    __slots__ = ()
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> StoredRecord:

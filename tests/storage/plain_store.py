@@ -1184,7 +1184,7 @@ class _Transaction(_Reads, _Rows, Transaction):
         freed = [record for record, one in state.successors.items() if one.by in seqs and record not in seqs]
         if freed:
             self.enqueue(RESTORE, data=freed)
-        counts = {
+        counts: dict[str, Any] = {
             "moves": _without(state.moves, lambda one: one.record in seqs),
             "vectors": _drop(state.vectors, seqs),
             "jobs": _drop(state.jobs, [place for place in state.jobs if place[1] in seqs]),

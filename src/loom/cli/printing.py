@@ -232,6 +232,8 @@ def _(answer: said.Forgotten, page: Page) -> None:
     else:
         derived = f", {answer.derived:,} of them derived" if answer.derived else ""
         page.line(("forgotten  ", "red"), f"{_records(answer.records)}{derived}")
+        for one in answer.remains:
+            page.line(("copies remain  ", "yellow"), one)
 
 
 # --- knowledge and places ------------------------------------------------------------------------------------

@@ -298,6 +298,7 @@ class Forgotten(Answer):
     derived: int = 0
     vectors: int = 0
     segments: int = 0
+    remains: tuple[str, ...] = ()
     memories: tuple[MemoryItem, ...] | None = None
 
     @property

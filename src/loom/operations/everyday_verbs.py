@@ -405,7 +405,8 @@ def forget(
     receipt = memory.forget(**filters)
     if not receipt and ids and len(filters) == 1:
         raise _no_such(ids[0]) if len(ids) == 1 else NotFound(f"there is no memory with any of these {len(ids)} ids")
-    return Forgotten(False, receipt.records, receipt.ids, receipt.derived, receipt.vectors, receipt.segments)
+    counts = (receipt.records, receipt.ids, receipt.derived, receipt.vectors, receipt.segments)
+    return Forgotten(False, *counts, remains=receipt.remains)
 
 
 def _meant(filters: dict[str, Any]) -> "Filter":

@@ -111,6 +111,9 @@ def _server(path: Path) -> Iterator[Finding]:
         yield Finding("server", "ok", f"opens; {stats['file_bytes']:,} bytes, namespaces: {names}")
     if stats["jobs"]:
         yield Finding("backlog", "note", f"{stats['jobs']:,} records wait to be embedded or derived", "loom flush")
+    if stats["awaiting_vacuum"]:
+        told = f"after {stats['awaiting_vacuum']:,} times of forgetting, old rows wait for VACUUM"
+        yield Finding("vacuum", "note", told, "loom vacuum, as the owner of the tables")
 
 
 def _file(path: Path) -> Iterator[Finding]:

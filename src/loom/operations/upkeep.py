@@ -48,6 +48,7 @@ _GROUP = "upkeep"
 _OPERATOR = "it concerns the whole file, beyond the namespace that a model may use"
 
 _COUNTS = ("records", "derived", "superseded", "tokens", "vectors", "indexed", "segments", "entries", "file_bytes")
+_COUNTS_OF_SERVERS = ("awaiting_vacuum",)
 
 
 @operation(
@@ -68,7 +69,7 @@ def stats(memory: "Memory") -> Stats:
         memory.settings.profile,
         None if memory.store.space is None else memory.store.space[0],
         tier_items(memory),
-        {name: counts[name] for name in _COUNTS},
+        {name: counts[name] for name in (*_COUNTS, *_COUNTS_OF_SERVERS) if name in counts},
         counts["backlog"],
         tuple(counts["set_aside"]),
     )

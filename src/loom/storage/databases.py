@@ -119,6 +119,13 @@ class Engine(Protocol):
     def clean_up_by(self, deadline: float) -> bool:
         """Erase the copies of forgotten rows in the database's own log. Returns False if a reader needs them."""
 
+    @property
+    def remains(self) -> tuple[str, ...]:
+        """The places where forgotten rows remain after `clean_up_by`, and until when."""
+
+    def tidy(self) -> None:
+        """Do the database's own upkeep that `clean_up_by` has queued, if this process may. Called while idle."""
+
     def without_limit(self) -> AbstractContextManager[None]:
         """Let the database exceed its size limit inside the block."""
 

@@ -503,7 +503,10 @@ class FlushReport:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReceipt:
-    """Counts of the rows that `forget` removed, by table."""
+    """Counts of the rows that `forget` removed, by table.
+
+    No reader finds them any more. `remains` names the places where a server keeps copies for a while, and until when.
+    """
 
     ids: tuple[str, ...]
     records: int = 0
@@ -513,6 +516,7 @@ class ForgetReceipt:
     accesses: int = 0
     moves: int = 0
     segments: int = 0
+    remains: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.records > 0

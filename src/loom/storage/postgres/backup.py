@@ -26,8 +26,8 @@ __all__ = ["back_up"]
 
 _ROWS_AT_ONCE = 500
 # Tables that are rebuilt in the file, or have other columns there.
-_NOT_COPIED = {"store", "namespaces", "heads", "spaces", "projections", "segments", "segment_chunks", "leases"}
-_COPIED = tuple(table for table in TABLES if table not in _NOT_COPIED)
+_OWN = {"store", "namespaces", "heads", "spaces", "projections", "segments", "segment_chunks", "leases", "vacuums"}
+_COPIED = tuple(table for table in TABLES if table not in _OWN)
 
 
 def back_up(engine: Engine, path: str | Path, namespace: str | None) -> None:

@@ -95,8 +95,11 @@ _PLAIN = """
     ) WITH (fillfactor = 20);
 """
 
-# The roles that may use some namespaces only: see `tenants`.
-_TENANTS = "CREATE TABLE tenants (role name, namespace bigint, PRIMARY KEY (role, namespace));"
+# What format 2 adds: the roles that may use some namespaces only (`tenants`), and what waits for VACUUM.
+_ADDED = """
+    CREATE TABLE tenants (role name, namespace bigint, PRIMARY KEY (role, namespace));
+    CREATE TABLE vacuums (namespace bigint PRIMARY KEY, xid xid8 NOT NULL, forgets bigint NOT NULL);
+"""
 
 
 class _Big(NamedTuple):
@@ -297,7 +300,7 @@ def upgrade(connection: psycopg.Connection[Any], schema: str, store_id: str, now
     connection.execute("SELECT set_config('search_path', %s, true)", [f'"{schema}", pg_catalog'])
     formats = (FORMAT, _STILL_READ[-1], _STILL_WRITE[-1])
     if found is None:
-        _run(connection, _PLAIN + _TENANTS)
+        _run(connection, _PLAIN + _ADDED)
         _run(connection, _divided(partitions))
         _run(connection, _indexes())
         connection.execute("INSERT INTO store VALUES (1, %s, %s, %s, %s, %s)", [store_id, now, *formats])
@@ -358,7 +361,7 @@ def _divide(connection: psycopg.Connection[Any], partitions: int) -> None:
     for name, table in _BIG.items():
         _run(connection, "".join(f"DROP INDEX {index};" for index in table.indexes))
         _run(connection, f"ALTER TABLE {name} DROP CONSTRAINT {name}_pkey; ALTER TABLE {name} RENAME TO {name}_old")
-    _run(connection, _TENANTS + _divided(partitions))
+    _run(connection, _ADDED + _divided(partitions))
     for name in _BIG:
         rows = connection.execute(
             "SELECT string_agg(quote_ident(attname), ', ') FROM pg_catalog.pg_attribute "

@@ -54,6 +54,7 @@ TABLES = (
     "jobs",
     "leases",
     "blocks",
+    "vacuums",
 )
 
 ARCHIVED = "\x01@"
@@ -165,7 +166,7 @@ class Dialect:
 
     def __init__(self, schema: str, partition: int | None) -> None:
         self.schema = schema
-        self._partition = partition
+        self.partition = partition
         self._known: dict[str, Spoken] = {}
 
     def spell(self, statement: str) -> Spoken:
@@ -179,8 +180,8 @@ class Dialect:
 
     def table(self, name: str) -> str:
         """The qualified name of a table, or of its partition."""
-        divided = self._partition is not None and name in PARTITIONED
-        return f'"{self.schema}".{name}_{self._partition}' if divided else f'"{self.schema}".{name}'
+        divided = self.partition is not None and name in PARTITIONED
+        return f'"{self.schema}".{name}_{self.partition}' if divided else f'"{self.schema}".{name}'
 
     def _spelled(self, statement: str) -> Spoken:
         text = _SPELLINGS.get(statement, statement)

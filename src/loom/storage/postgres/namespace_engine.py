@@ -26,8 +26,8 @@ from loom.errors import Closed, InvalidInput, ReadOnly, StoreBusy, StoreUnavaila
 from loom.protocol import Clock, new_id
 from loom.storage.databases import Connection, Cursor, Taken
 from loom.storage.files import FILE_MODE, create_folder, disk_errors
+from loom.storage.postgres import vacuuming
 from loom.storage.postgres.connections import Address, Server, default_cache
-from loom.storage.postgres.dialect import TABLES
 from loom.storage.postgres.one_statement import Head, checked
 from loom.storage.postgres.spoken_connection import PostgresConnection, Rows, is_gone, is_whole, translate, translated
 from loom.storage.sqlite.counting import Counts
@@ -42,16 +42,10 @@ Answer = TypeVar("Answer")
 _WAIT_PIECE_S = 1.0
 # Jobs that a worker has taken return to the queue after this time, because the worker may have died.
 _TAKEN_FOR_S = 20.0
+# The worker vacuums the tables of a namespace at most this often.
+_TIDY_PAUSE_S = 60.0
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHUNK_BYTES = 1 << 20
-# The rows that forgetting has emptied, by table.
-_EMPTIED = (
-    ("records", "version = 0"),
-    ("vectors", "record IS NULL"),
-    ("blobs", "key IS NULL"),
-    ("awaited", "id_hash IS NULL"),
-    ("blocks", "records = 0"),
-)
 # Connections that the server has closed are discovered one by one. After this many the server is assumed to fail.
 MOST_STALE = 100
 
@@ -90,6 +84,7 @@ class Engine:
         self._references = 1
         self._closed = False
         self._scope = _Scope()
+        self._tidy_after = 0.0
         self._head: Head | None = None
         self._one_statement = {queues: server.one_statement(self.dialect, queues) for queues in (False, True)}
         self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -395,9 +390,25 @@ class Engine:
     def fold_wal(self) -> None:
         """Do nothing: the server folds its own log."""
 
+    @property
+    def remains(self) -> tuple[str, ...]:
+        return (
+            "old versions of rows in the files of the tables, until VACUUM, which is queued",
+            "write-ahead log, standbys, archives and base backups, until they expire",
+        )
+
     def clean_up_by(self, deadline: float) -> bool:
-        """Do nothing: a transaction cannot erase the server's log and dead rows; see docs/postgres.md."""
+        """Queue VACUUM. A transaction cannot erase the server's log and dead rows; see docs/postgres.md."""
+        with self.write() as connection:
+            vacuuming.note(connection, self.namespace)
         return True
+
+    def tidy(self) -> None:
+        if time.monotonic() < self._tidy_after:
+            return
+        self._tidy_after = time.monotonic() + _TIDY_PAUSE_S
+        with translated(self.server.place), self.server.lent() as raw:
+            vacuuming.run(raw, self.dialect, self.namespace)
 
     def vacuum(self) -> int:
         """Remove the rows that forgetting emptied, and vacuum the tables. Returns the number of bytes freed."""
@@ -406,12 +417,12 @@ class Engine:
             b"WHERE c.relkind = 'r' AND c.relnamespace = CAST(%s AS regnamespace)"
         )
         with self.write() as connection:
-            for table, emptied in _EMPTIED:
+            for table, emptied in vacuuming.EMPTIED:
                 connection.execute(f"DELETE FROM {table} WHERE namespace = ? AND {emptied}", (self.namespace,))
         schema = f'"{self.server.address.schema}"'
         with translated(self.server.place), self.server.lent() as raw:
             (before,) = raw.execute(size, [schema]).fetchone() or (0,)
-            raw.execute(f"VACUUM {', '.join(f'{schema}.{table}' for table in TABLES)}".encode())
+            vacuuming.run(raw, self.dialect, self.namespace, always=True)
             (after,) = raw.execute(size, [schema]).fetchone() or (0,)
         return max(0, int(before) - int(after))
 

@@ -14,6 +14,7 @@ from loom.storage.files import FILE_MODE
 from loom.storage.handle import LIMITS, TAIL, Handle
 from loom.storage.identity import SPAN, id_hash
 from loom.storage.moments import to_micros
+from loom.storage.postgres import vacuuming
 from loom.storage.postgres.backup import back_up
 from loom.storage.postgres.namespace_engine import Engine, LostInWrite
 from loom.storage.postgres.spoken_connection import PostgresConnection
@@ -207,6 +208,13 @@ class PostgresStore(Handle):
                 yield Copy(connection, [number], zero=number * SPAN)
         finally:
             engine.release()
+
+    def stats(self) -> dict[str, int]:
+        found = super().stats()
+        if self._engine.dialect.partition is None:  # format 1 keeps no note of it
+            return found | {"awaiting_vacuum": 0}
+        with self.connected() as connection:
+            return found | {"awaiting_vacuum": vacuuming.waiting(connection, self.number)}
 
     def vacuum(self) -> int:
         self.check_open()

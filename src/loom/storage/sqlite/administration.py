@@ -148,7 +148,10 @@ def forget(own: Maintenance, wanted: Filter, timeout_s: float) -> ForgetReceipt:
         own.look_after = 0.0
         own.worker.wake()
         raise
-    return replace(receipt, segments=rewritten)
+    remains = own.engine.remains
+    if remains:
+        own.worker.wake()  # it tidies when it is idle again
+    return replace(receipt, segments=rewritten, remains=remains)
 
 
 def forget_namespace(own: Maintenance, timeout_s: float, shrink: Callable[[], None]) -> ForgetReceipt:
@@ -165,7 +168,7 @@ def forget_namespace(own: Maintenance, timeout_s: float, shrink: Callable[[], No
     with own.engine.write() as connection:
         forgetting.remove_name(connection, own.namespace)
     _truncate_log(own.engine, deadline)
-    return replace(receipt, segments=rewritten)
+    return replace(receipt, segments=rewritten, remains=own.engine.remains)
 
 
 def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | None, timeout_s: float) -> int:

@@ -209,6 +209,13 @@ class Engine:
         while self._idle:
             self._idle.pop().close()
 
+    @property
+    def remains(self) -> tuple[str, ...]:
+        return ()
+
+    def tidy(self) -> None:
+        """Do nothing: the file is tidied at each forgetting."""
+
     def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
         return None
 

@@ -64,7 +64,7 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
     _remove_layouts(connection, namespace, seqs)
     archive.remove(connection, namespace, reader, seqs, transaction.next_seq)
     listed = [str(seqs)]
-    counts = {
+    counts: dict[str, Any] = {
         "records": len(seqs),
         "moves": connection.execute(f"DELETE FROM moves WHERE record {_LISTED}", listed).rowcount,
         "vectors": connection.execute(f"{EMPTY_VECTORS} record {_LISTED}", listed).rowcount,

@@ -586,7 +586,10 @@ class Maintenance:
             merged = any(indexed) or any(projector.merge(kind, at_rest=True) for kind in (TEXT, VECTORS))
         except StaleProjection:
             return True
-        return merged or self._archive_old(fence)
+        if merged or self._archive_old(fence):
+            return True
+        self.engine.tidy()
+        return False
 
     def _archive_old(self, fence: Fence) -> bool:
         """Archive some records older than `archive_after_s`. Looks for them at most once a minute."""

@@ -27,6 +27,8 @@ QUICK = {
     "fractal": ("--rounds", "30"),
     "recalling": ("--records", "20000", "--questions", "100", "--rounds", "3"),
     "recall": ("--embedder", "none"),
+    "reranking": ("--embedder", "none", "--questions", "5"),
+    "instructions": ("--parts", "1", "--embedder", "none"),
     "text_search": ("--records", "20000", "--queries", "100"),
     "vector_recall": ("--records", "20000", "--queries", "100", "--data", "clustered"),
     "context": ("prefix", "cost", "--turns", "160", "--memories", "1500", "--records", "20000", "--embedder", "none"),

@@ -1,6 +1,6 @@
 """How long `forget` takes beside work that could hold it up, in one run.
 
-    python -m benchmarks.forgetting [--records 2000] [--forgets 15] [--processes 16]
+    python -m benchmarks.forgetting [--records 2000] [--forgets 15] [--processes 16] [--save]
 
 The median of forgetting one memory at a time: on an idle store, in a process that has 1,000 records to embed yet
 (with an embedder that takes 2 ms a text), and beside processes that each write ten times a second and recall once.
@@ -21,6 +21,7 @@ from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 from typing import Any
 
+from benchmarks import figures
 from benchmarks.measuring import messages
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
@@ -151,7 +152,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--forgets", type=int, default=15, help="memories forgotten in each situation")
     parser.add_argument("--processes", type=int, default=16, help="that write and recall meanwhile")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between two writes of each process")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     asked = parser.parse_args(arguments)
+    with figures.saving_output("forgetting", arguments, is_wanted=asked.save):
+        run(asked)
+
+
+def run(asked: argparse.Namespace) -> None:
+    """Measure and print the three situations."""
     texts = list(messages(asked.records + _BACKLOG))
     print(f"{'':<16}{'idle ms':>12}{'median ms':>12}{'longest ms':>12}{'times idle':>12}")
     with tempfile.TemporaryDirectory() as folder:
@@ -169,8 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def report(name: str, idle: Sequence[float], took: Sequence[float]) -> None:
     times = statistics.median(took) / statistics.median(idle)
-    figures = f"{statistics.median(idle):>12.1f}{statistics.median(took):>12.1f}{max(took):>12.1f}{times:>12.1f}"
-    print(f"{name:<16}{figures}{'  more than 3' if times > _MOST_TIMES else ''}", flush=True)
+    line = f"{statistics.median(idle):>12.1f}{statistics.median(took):>12.1f}{max(took):>12.1f}{times:>12.1f}"
+    print(f"{name:<16}{line}{'  more than 3' if times > _MOST_TIMES else ''}", flush=True)
 
 
 if __name__ == "__main__":

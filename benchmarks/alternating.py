@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.measuring import messages, questions
 
-__all__ = ["MEASURES", "main", "measure"]
+__all__ = ["MEASURES", "main", "measure", "run_tree"]
 
 MEASURES = {
     "remember": "one by one, then flush()",
@@ -92,7 +92,7 @@ def measure(records: int, folder: Path) -> dict[str, float]:
     return spent
 
 
-def _run(tree: Path, records: int) -> dict[str, float]:
+def run_tree(tree: Path, records: int) -> dict[str, float]:
     """Measure a source tree in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.alternating", "--here", "--records", str(records)]
     environment = {**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{_HERE}"}
@@ -109,7 +109,7 @@ def _compare(other: Path, rounds: int, records: int) -> dict[str, dict[str, list
         spent: dict[int, dict[str, float]] = {}
         for place in range(len(trees)):
             side = (number + place) % len(trees)
-            spent[side] = _run(trees[side], records)
+            spent[side] = run_tree(trees[side], records)
         for name, found in ratios.items():
             found["this/other"].append(spent[0][name] / spent[1][name])
             found["other/other"].append(spent[2][name] / spent[1][name])

@@ -40,6 +40,7 @@ __all__ = [
     "Closing",
     "IdMaker",
     "NodeProtocol",
+    "Plain",
     "Ready",
     "ReadyAnswer",
     "ReadyList",
@@ -223,6 +224,21 @@ class Task:
         return from_plain(cls, data)
 
 
+class Plain:
+    """The base of dataclasses that become plain data, and are made of it."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return this record as JSON values; `from_dict` makes an equal one of it."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make a record of the values that `to_dict` returned."""
+        return from_plain(cls, data)
+
+
 # --- agents --------------------------------------------------------------------------------------------
 
 
@@ -238,8 +254,8 @@ class AgentCapability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentCard:
-    """The description of an agent: its identity and capabilities."""
+class AgentCard(Plain):
+    """The description of an agent: its identity and capabilities. Only `agent_id` is required."""
 
     agent_id: str
     name: str = ""
@@ -255,23 +271,6 @@ class AgentCard:
         named = tuple(checked_member(AgentCapability, capability, "capabilities") for capability in capabilities)
         object.__setattr__(self, "capabilities", named)
         object.__setattr__(self, "skills", tuple(_several(self.skills, "skills")))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return this card as JSON values; `from_dict` makes an equal card of it."""
-        return {
-            "agent_id": self.agent_id,
-            "name": self.name,
-            "description": self.description,
-            "version": self.version,
-            "capabilities": [capability.value for capability in self.capabilities],
-            "skills": list(self.skills),
-            "metadata": _json_copy(self.metadata, "metadata"),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AgentCard:
-        """Make a card of `data`; only `agent_id` is required."""
-        return from_plain(cls, data)
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self, TypedDict
 
 from loom.checks import checked_items, checked_member, checked_number
-from loom.protocol import Ready, Task, as_plain, from_plain, new_id, utc_now, value_text
+from loom.protocol import Plain, Ready, Task, as_plain, from_plain, new_id, utc_now, value_text
 from loom.storage.contract import Record
 from loom.text.entities import NAMES
 
@@ -201,11 +201,12 @@ class TaskSummary:
 
 
 @dataclass(slots=True)
-class Fact:
+class Fact(Plain):
     """A statement held to be true, with its confidence, its time of validity and its sources.
 
     `created_at` is when it became true, `superseded_at` when another fact replaced it; None while it holds.
     `metadata` has its origin: the label and key of an extracted fact, the fidelity of a merged one.
+    As plain data it has no embedding.
     """
 
     content: str
@@ -227,15 +228,6 @@ class Fact:
         self.tags = checked_items(self.tags, str, "Fact", "tags")
         if self.importance is not None:
             checked_number(self.importance, "importance", 0.0, 1.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """This fact in what JSON knows, without its embedding; `from_dict` makes an equal one of it."""
-        return as_plain(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Fact:
-        """The fact that `to_dict` made `data` of."""
-        return from_plain(cls, data)
 
 
 class InstructionKind(_AnyCase):
@@ -259,7 +251,7 @@ class InstructionScope(_AnyCase):
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Plain):
     """A standing instruction or preference in the user's own words, and the memory that it was derived from.
 
     `condition` has the words that say when it applies ("when I ask for code"), None where it always does. One with
@@ -277,15 +269,6 @@ class Instruction:
     created_at: datetime
     trust: Trust = Trust.USER
     superseded_at: datetime | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """This instruction in what JSON knows; `from_dict` makes an equal one of it."""
-        return as_plain(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Instruction:
-        """The instruction that `to_dict` made `data` of."""
-        return from_plain(cls, data)
 
 
 @dataclass(frozen=True, slots=True)

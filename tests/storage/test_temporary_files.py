@@ -1,4 +1,4 @@
-"""Copies that a killed backup, snapshot or restore left: opening a store beside them or the next copy sweeps them."""
+"""Files of killed backups, snapshots, exports and restores: opening a store beside them sweeps them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ with loom.open(folder / "source.loom", embedder="none", derive=False) as memory:
     elif verb == "snapshot":
         stop_at("replace")
         memory.snapshot(folder / "copy.snapshot")
+    elif verb == "export":
+        from loom.importers import export_jsonl
+        stop_at("replace")
+        export_jsonl(memory, folder / "copy.jsonl")
     else:
         memory.snapshot(folder / "taken.snapshot")
         stop_at("rename")
@@ -59,7 +63,7 @@ def copying(folder: Path, verb: str, end: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("verb", ["backup", "snapshot", "restore"])
+@pytest.mark.parametrize("verb", ["backup", "snapshot", "export", "restore"])
 def test_opening_a_store_sweeps_what_a_killed_process_left_beside_it(tmp_path: Path, verb: str) -> None:
     killed = copying(tmp_path, verb, "killed")
     killed.communicate()
@@ -69,7 +73,7 @@ def test_opening_a_store_sweeps_what_a_killed_process_left_beside_it(tmp_path: P
         assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("verb", ["backup", "snapshot", "restore"])
+@pytest.mark.parametrize("verb", ["backup", "snapshot", "export", "restore"])
 def test_a_copy_that_is_being_made_is_left_alone(tmp_path: Path, verb: str) -> None:
     living = copying(tmp_path, verb, "waits")
     assert living.stdout is not None

@@ -18,6 +18,7 @@ QUICK = {
     "shell": ("--rounds", "3"),
     "starting": ("--records", "5000", "20000", "--runs", "20", "--questions", "5"),
     "writing": ("--rounds", "20"),
+    "postgres": ("--rounds", "8", "--records", "5000", "--questions", "40", "--cold", "5000"),
     "forgetting": ("--records", "1000", "--forgets", "9", "--processes", "8"),
     "growing": ("--records", "20000", "--window", "2000"),
     "tiers": ("--records", "15000", "--window", "3000"),

@@ -187,7 +187,7 @@ def test_a_writer_that_hangs_is_waited_for_and_no_longer(
 
 
 def test_nothing_is_left_in_a_session(store: Store, execute: Callable[..., list[tuple[Any, ...]]]) -> None:
-    store.engine.server.prepared = False  # type: ignore[attr-defined]
+    store.engine.server.prepared.is_allowed = False  # type: ignore[attr-defined]
     for number in range(12):
         write(store, Draft(f"r{number}", "text", NOON))
         store.get("r1")

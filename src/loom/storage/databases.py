@@ -57,6 +57,8 @@ class Engine(Protocol):
     """One database, or one namespace of a server, in one process. All handles of the process share it."""
 
     read_only: bool
+    folds_log: bool
+    """Whether the log of the database grows until `fold_wal`."""
     clock: Clock
     file_mode: int
     archive: Reader

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -29,6 +30,7 @@ from loom.storage.moments import to_micros
 from loom.storage.postgres.catalog import FORMAT, PARTITIONS, check_formats, partition_of, read_formats, upgrade
 from loom.storage.postgres.dialect import Dialect
 from loom.storage.postgres.one_statement import OneStatement
+from loom.storage.postgres.prepared import Prepared
 from loom.storage.postgres.spoken_connection import ADAPTERS, is_gone, translate, translated
 from loom.storage.sqlite.archive import Reader
 
@@ -120,7 +122,7 @@ class Server:
         self._dialects: dict[int | None, Dialect] = {}
         self._one_statement: dict[tuple[Dialect, bool], OneStatement] = {}
         self.archive = Reader()
-        self.prepared = False
+        self.prepared = Prepared()
         self.restricted = False
         """Whether row-level security restricts this role: PostgreSQL then refuses COPY into a table."""
         self._conninfo = address.conninfo
@@ -139,8 +141,11 @@ class Server:
     def reset(self) -> None:
         """Start without a connection, as a new pool and in a child process after fork."""
         self._idle: deque[psycopg.Connection[Any]] = deque()
-        self._room = threading.BoundedSemaphore(self.address.connections)
         self._own = threading.local()
+        # One item for each connection that may be lent. A queue costs a fifth of a semaphore.
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(self.address.connections):
+            self._room.put(None)
 
     def abandon(self) -> list[psycopg.Connection[Any]]:
         """Drop and return the connections of a parent process, which still uses them. They must not be closed."""
@@ -167,7 +172,7 @@ class Server:
             self._check_encoding(connection)
             # A pooler reports a process id of its own. Behind it, a later transaction lacks prepared statements.
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
-            self.prepared = row == (connection.info.backend_pid,)
+            self.prepared.is_allowed = row == (connection.info.backend_pid,)
             formats = read_formats(connection, self.address.schema)
             if formats is not None:
                 check_formats(formats, self.place, self.read_only)
@@ -223,12 +228,12 @@ class Server:
         """
         depth = getattr(self._own, "depth", 0)
         if not depth:
-            self._room.acquire()
+            self._room.get()
         try:
             connection = self._usable()
         except BaseException:
             if not depth:
-                self._room.release()
+                self._room.put(None)
             raise
         self._own.depth = depth + 1
         return connection
@@ -248,13 +253,13 @@ class Server:
     def give_back(self, connection: psycopg.Connection[Any]) -> None:
         """Return a connection. One inside a transaction is closed."""
         self._own.depth -= 1
-        idle = connection.info.transaction_status == TransactionStatus.IDLE
+        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if idle and not connection.closed and not self._closed:
             self._idle.append(connection)
         else:
             connection.close()
         if not self._own.depth:
-            self._room.release()
+            self._room.put(None)
 
     def drop_idle(self) -> None:
         """Close the idle connections, because their server is unusable."""
@@ -273,7 +278,7 @@ class Server:
                     self._conninfo,
                     autocommit=True,
                     context=ADAPTERS,
-                    prepare_threshold=5 if self.prepared else None,
+                    prepare_threshold=5 if self.prepared.is_allowed else None,
                 )
             except psycopg.Error as error:
                 if self._closed or time.monotonic() >= deadline or not _may_come_back(error):

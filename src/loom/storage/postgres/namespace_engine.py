@@ -28,9 +28,11 @@ from loom.storage.databases import Connection, Cursor, Taken
 from loom.storage.files import FILE_MODE, create_folder, disk_errors
 from loom.storage.postgres import vacuuming
 from loom.storage.postgres.connections import Address, Server, default_cache
-from loom.storage.postgres.one_statement import Head, checked
-from loom.storage.postgres.spoken_connection import PostgresConnection, Rows, is_gone, is_whole, translate, translated
+from loom.storage.postgres.one_statement import Head
+from loom.storage.postgres.prepared import checked
+from loom.storage.postgres.spoken_connection import PostgresConnection, is_gone, translate, translated
 from loom.storage.sqlite.counting import Counts
+from loom.storage.sqlite.projections import LAST_NUMBER
 from loom.storage.sqlite.transactions import BEGUN
 from loom.storage.temporary import let_go, temporary_beside
 
@@ -70,6 +72,8 @@ class _Scope(threading.local):
 class Engine:
     """One namespace of a database in this process. `acquire` opens or joins it, `release` drops one handle."""
 
+    folds_log = False
+
     def __init__(self, server: Server, key: _Key, clock: Clock, busy_timeout_s: float, file_mode: int) -> None:
         self.server = server
         self.read_only = server.read_only
@@ -80,6 +84,8 @@ class Engine:
         self._key = key
         _, self.namespace, _ = key
         self.dialect = server.dialect_of(self.namespace)
+        # The first question of every search is for the last number. One round trip has the answer.
+        self._begin_reading = b"%b; %b" % (_BEGIN_READING, self._spelled_out(LAST_NUMBER))
         self._busy_timeout_s = busy_timeout_s
         self._references = 1
         self._closed = False
@@ -182,10 +188,10 @@ class Engine:
             with translated(self.server.place):
                 yield _Once(self)
             return
-        raw = self._begun(_BEGIN_READING)
+        raw, last = self._answered(self._begin_reading)
         try:
             with translated(self.server.place):
-                yield self.connection_on(raw)
+                yield self._reader(raw, last)
         finally:
             _roll_back(raw)
             self.server.give_back(raw)
@@ -207,7 +213,8 @@ class Engine:
         connection = self._scope.reading
         if connection is not None:
             with translated(self.server.place):
-                _execute(connection.raw, b"ROLLBACK; " + _BEGIN_READING)
+                last = _execute(connection.raw, b"ROLLBACK; " + self._begin_reading)
+            connection.last_number = _last_number(last)
 
     @contextmanager
     def write(self, wait_s: float | None = None) -> Iterator[Connection]:
@@ -250,7 +257,7 @@ class Engine:
         def attempt(wait_ms: int) -> bool:
             raw = self.server.lend()
             try:
-                return statement.execute(raw, row, head, wait_ms=wait_ms, is_prepared=self.server.prepared)
+                return statement.execute(raw, row, head, wait_ms=wait_ms, is_prepared=self.server.prepared.is_allowed)
             except psycopg.Error as error:
                 if is_gone(error):
                     raw.close()
@@ -292,6 +299,11 @@ class Engine:
             raw, self.dialect, self.namespace, self.archive, prepared=server.prepared, copies=not server.restricted
         )
 
+    def _reader(self, raw: psycopg.Connection[Any], last: PGresult) -> PostgresConnection:
+        connection = self.connection_on(raw)
+        connection.last_number = _last_number(last)
+        return connection
+
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the memory is closed; open it again to use it")
@@ -301,10 +313,6 @@ class Engine:
             raise ReadOnly(f"{self.server.place} was opened read-only; open it without read_only=True to write")
         if self._scope.writing:
             raise InvalidInput("a transaction is already open in this thread; finish it first")
-
-    def _begun(self, statements: bytes) -> psycopg.Connection[Any]:
-        raw, _ = self._answered(statements)
-        return raw
 
     def _answered(self, statements: bytes) -> tuple[psycopg.Connection[Any], PGresult]:
         """Execute the first statements of a transaction. Returns the connection and the result of the last one.
@@ -337,7 +345,7 @@ class Engine:
     def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
         """Begin a transaction with the lock of the namespace. Returns the connection and the result of `BEGUN`."""
         number = f"{self.namespace:d}"
-        begun = self.dialect.spell(BEGUN).text.decode().replace("%s", number)
+        begun = self._spelled_out(BEGUN).decode()
         heads = self.dialect.table("heads")
         # A separate statement reads the head, because the one that waited for the lock has an older snapshot.
         raw, result = self._patiently(
@@ -355,6 +363,10 @@ class Engine:
         )
         self._head = Head(settings, int(revision or 0), space is not None)
         return raw, (int(seq or 0), int(committed_at or 0), space, settings, name)
+
+    def _spelled_out(self, statement: str) -> bytes:
+        """A statement whose only value is the number of the namespace, with that number."""
+        return self.dialect.spell(statement).text.replace(b"%s", b"%d" % self.namespace)
 
     def _patiently(self, wait_s: float, attempt: Callable[[int], Answer]) -> Answer:
         """Repeat an attempt until it has the lock of the namespace. It may wait as many milliseconds as it is given.
@@ -540,7 +552,7 @@ class _Once(PostgresConnection):
         for _ in range(MOST_STALE):
             raw = server.lend()
             try:
-                return self._rows(raw, statement, parameters)
+                return self._on(raw, statement, parameters)
             except psycopg.OperationalError as error:
                 if not is_gone(error):
                     raise
@@ -550,14 +562,19 @@ class _Once(PostgresConnection):
                 server.give_back(raw)
         raise self._engine.all_closed()
 
-    def _rows(self, raw: psycopg.Connection[Any], statement: str, parameters: Any) -> Cursor:
+    def _on(self, raw: psycopg.Connection[Any], statement: str, parameters: Any) -> Cursor:
         connection = self._engine.connection_on(raw)
         rows = connection.execute_plainly(statement, parameters)
-        if is_whole(rows):
-            return Rows(len(rows), rows)
+        if not rows.has_marks():
+            return rows
         # Some texts are in archive blocks, which must be read on the same snapshot.
         _execute(raw, _BEGIN_READING)
-        return Rows(len(rows), connection.execute(statement, parameters).fetchall())
+        return connection.execute(statement, parameters)
+
+
+def _last_number(result: PGresult) -> int | None:
+    value = result.get_value(0, 0) if result.ntuples else None
+    return None if value is None else int(value)
 
 
 def _execute(raw: psycopg.Connection[Any], statements: bytes) -> PGresult:

@@ -13,15 +13,13 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import psycopg
-from psycopg import errors
-from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
 from loom.storage.postgres.dialect import Dialect
-from loom.storage.postgres.spoken_connection import escaped
+from loom.storage.postgres.prepared import checked, escaped
 from loom.storage.sqlite.transactions import INSERT_RECORD
 
-__all__ = ["Head", "OneStatement", "checked"]
+__all__ = ["Head", "OneStatement"]
 
 _BIGINT, _INT, _TEXT, _FLOAT = 20, 23, 25, 701
 _TYPES = {
@@ -94,12 +92,3 @@ class OneStatement:
     @staticmethod
     def _is_written(raw: psycopg.Connection[Any], result: PGresult) -> bool:
         return bool(checked(raw, result).command_tuples)
-
-
-def checked(raw: psycopg.Connection[Any], result: PGresult) -> PGresult:
-    """A result, or its error."""
-    if result.status == ExecStatus.FATAL_ERROR:
-        if raw.closed:
-            raise psycopg.OperationalError(raw.pgconn.get_error_message("utf-8").strip())
-        raise errors.error_from_result(result, encoding="utf-8")
-    return result

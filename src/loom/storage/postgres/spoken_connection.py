@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import AdaptersMap, Dumper, Loader
+from psycopg.adapt import AdaptersMap, Dumper, Loader, Transformer
 
 from loom.errors import (
     InvalidInput,
@@ -28,19 +28,19 @@ from loom.errors import (
 from loom.storage.blocks import DamagedBlock
 from loom.storage.databases import Cursor
 from loom.storage.postgres.dialect import ARCHIVED, Dialect
+from loom.storage.postgres.prepared import Prepared, escaped
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.engine import translate as translate_values
 from loom.storage.sqlite.filters import checked_metadata, metadata_condition
+from loom.storage.sqlite.projections import LAST_NUMBER
 from loom.storage.sqlite.residency import each
 from loom.storage.sqlite.transactions import BEGUN
 
-__all__ = ["ADAPTERS", "PostgresConnection", "Rows", "escaped", "is_gone", "is_whole", "translate", "translated"]
+__all__ = ["ADAPTERS", "PostgresConnection", "Rows", "is_gone", "translate", "translated"]
 
 # From this many rows on COPY is faster than one statement for each row.
 _FEWEST_COPIED = 8
 
-_UNSAFE = re.compile("[\x00\x01]")
-_ESCAPED = {"\x00": "\x01a", "\x01": "\x01b"}
 _UNESCAPE = re.compile("\x01([ab])")
 _UNESCAPED = {"a": "\x00", "b": "\x01"}
 
@@ -52,13 +52,6 @@ class _TextDumper(Dumper):
 
     def dump(self, obj: str) -> bytes:
         return escaped(obj)
-
-
-def escaped(text: str) -> bytes:
-    """A text in the form in which it is stored."""
-    if "\x00" in text or "\x01" in text:
-        text = _UNSAFE.sub(lambda found: _ESCAPED[found[0]], text)
-    return text.encode()
 
 
 class _TextLoader(Loader):
@@ -109,18 +102,20 @@ class PostgresConnection:
         namespace: int,
         archive: Reader,
         *,
-        prepared: bool,
+        prepared: Prepared,
         copies: bool,
     ) -> None:
         self.raw = raw
         self.text_factory: Any = str
         self.head: tuple[Any, ...] | None = None
         """The result of `BEGUN`, as read by the statement that locked the namespace."""
+        self.last_number: int | None = None
+        """The result of `LAST_NUMBER` in a transaction that only reads."""
         self._waiting: list[tuple[str, list[Any]]] = []
         self.namespace = namespace
         self._dialect = dialect
         self._archive = archive
-        self._prepared = None if prepared else False
+        self._prepared = prepared
         self._copies = copies
 
     # A transaction that writes one record usually consists of one INSERT and the new head. Statements without a
@@ -153,7 +148,7 @@ class PostgresConnection:
         parts = b", ".join(b"w%d AS (%s)" % (number, one.text) for number, (one, _) in enumerate(before))
         text = b"WITH %s %s" % (parts, last.text) if before else last.text
         values = [value for one, given in spoken for value in one.values(given, self.namespace)]
-        self.raw.execute(text, values, prepare=self._prepared)
+        self._prepared.execute(self.raw, text, values)
 
     def _copy(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         into, _, _ = self._dialect.spell(statement).text.decode().removeprefix("INSERT INTO ").partition(" VALUES")
@@ -166,22 +161,23 @@ class PostgresConnection:
             self.settle()
         if self.head is not None and statement == BEGUN:
             head, self.head = self.head, None
-            return Rows(1, [head])
-        spoken = self._dialect.spell(statement)
-        values = spoken.values(parameters, self.namespace)
-        cursor = self.raw.execute(spoken.text, values, prepare=self._prepared)
-        if spoken.archived and cursor.description is not None:
-            rows = cursor.fetchall()
-            return Rows(len(rows), rows if is_whole(rows) else [self._whole(row) for row in rows])
-        found: Cursor = cursor
-        return found
+            return Rows([head])
+        if self.last_number is not None and statement == LAST_NUMBER:
+            return Rows([(self.last_number,)])
+        rows = self._rows(statement, parameters)
+        return Rows([self._whole(row) for row in rows]) if rows.has_marks() else rows
 
-    def execute_plainly(self, statement: str, parameters: Any) -> list[tuple[Any, ...]]:
-        """The rows of a statement. A mark replaces each text in an archive block (`is_whole`)."""
+    def execute_plainly(self, statement: str, parameters: Any) -> Rows:
+        """The rows of a statement. A mark replaces each text in an archive block (`Rows.has_marks`)."""
+        return self._rows(statement, parameters)
+
+    def _rows(self, statement: str, parameters: Any) -> Rows:
         spoken = self._dialect.spell(statement)
         values = spoken.values(parameters, self.namespace)
-        rows: list[tuple[Any, ...]] = self.raw.execute(spoken.text, values, prepare=self._prepared).fetchall()
-        return rows
+        result = self._prepared.execute(self.raw, spoken.text, values)
+        transformer = Transformer(self.raw)
+        transformer.set_pgresult(result)
+        return Rows(transformer.load_rows(0, result.ntuples, tuple), result.command_tuples, spoken.archived)
 
     def executemany(self, statement: str, parameters: Iterable[Any], /) -> Cursor:
         if self._waiting:
@@ -205,17 +201,19 @@ class PostgresConnection:
             return None  # the row names its block, and reading it reports the damage
 
 
-def is_whole(rows: list[tuple[Any, ...]]) -> bool:
-    """Whether these rows contain no marks of texts in archive blocks."""
-    return not any(type(value) is _InBlock for row in rows for value in row)
-
-
 class Rows:
     """The rows of a result."""
 
-    def __init__(self, rowcount: int, rows: list[tuple[Any, ...]]) -> None:
-        self.rowcount = rowcount
+    def __init__(
+        self, rows: list[tuple[Any, ...]], rowcount: int | None = None, may_have_marks: bool = False
+    ) -> None:
+        self.rowcount = rowcount or 0
         self._rows = rows
+        self._may_have_marks = may_have_marks
+
+    def has_marks(self) -> bool:
+        """Whether marks replace texts in archive blocks."""
+        return self._may_have_marks and any(type(value) is _InBlock for row in self._rows for value in row)
 
     def fetchone(self) -> tuple[Any, ...] | None:
         return self._rows.pop(0) if self._rows else None

@@ -90,6 +90,8 @@ class _Connection(sqlite3.Connection):
 class Engine:
     """Connections to one database. `acquire` opens or joins it, `release` drops one handle."""
 
+    folds_log = True
+
     def __init__(
         self,
         path: Path | None,

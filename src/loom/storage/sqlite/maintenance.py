@@ -280,11 +280,11 @@ class Maintenance:
         """
         self.unindexed_records += appended
         self.unindexed_bytes += size
-        self.log_pages += _PAGES_A_COMMIT + size // _PAGE_BYTES
-        if self.engine.index_folder is None:
-            wanted = False
-        else:
-            wanted = self.log_pages >= _FOLD_AFTER_PAGES
+        wanted = False
+        if self.engine.index_folder is not None:
+            if self.engine.folds_log:
+                self.log_pages += _PAGES_A_COMMIT + size // _PAGE_BYTES
+                wanted = self.log_pages >= _FOLD_AFTER_PAGES
             if (
                 self.unindexed_records >= self._tail_limit.records
                 or self.unindexed_bytes >= self._tail_limit.size_bytes

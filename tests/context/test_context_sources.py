@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -378,3 +379,20 @@ def test_a_key_of_the_knowledge_cache_tells_nothing_of_its_question(tmp_path: Pa
             keys += [entry.id for entry in memory.manager.scopes.entries(MemoryScope.SHARED)]
     assert len(base.asked) == 2
     assert len(set(keys)) == 2  # the same question has another key in each store
+
+
+def test_short_memories_stand_before_a_long_one_that_is_hardly_better() -> None:
+    with loom.open(embedder="none", derive=False) as memory:
+        for number in range(12):
+            filler = "It rained on the quay all day long. " * (number % 4 * 8)
+            where = "in the harbour " * (number % 3)
+            memory.remember(f"Heron {number} nests {where}of the old town. {filler}")
+        question = "Where in the harbour of the town does the heron nest?"
+        ranked = [(hit.score, hit.tokens, hit.id) for hit in memory.recall(question, limit=20)]
+        offered = RecallSource(memory).get_context(Task(action="ask", parameters={"content": question}), 20)
+        order = [(one.score, one.tokens, one.id) for one in offered]
+        assert sorted(order) == sorted(ranked)
+        assert order != ranked
+        for before, after in pairwise(order):  # no memory stands before one that is shorter and not worse
+            assert before[0] > after[0] or before[1] <= after[1]
+        assert any(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(order))

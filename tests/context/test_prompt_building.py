@@ -419,7 +419,7 @@ def test_any_callable_is_a_source_plain_or_awaited(memory: Memory) -> None:
     context = memory.context("Which port?", budget=400, sources=[later, now])
     shown = content(context)
     assert "user: asked: Which port?" in shown
-    assert "someone (unverified): “a plain text”" in shown
+    assert "someone: “a plain text”" in shown  # the rule calls texts in these marks unverified
     assert "- a candidate" in shown
     assert {item.source for item in context.items} == {"later", "now"}
 

@@ -74,7 +74,7 @@ def check_structure(context: Context, attack: str) -> None:
         assert text.startswith("<memory>\n")
         assert text.endswith("\n</memory>")
         for line in text.splitlines()[1:-1]:
-            assert re.match(r"\d{1,2} \w{3}( \d{4})?$|\| |someone \(|user \(|tool result \(|page \(|Mallory", line), (
+            assert re.match(r"\d{1,2} \w{3}( \d{4})?$|\| |(someone|user|tool result|page)(: “| \()|Mallory", line), (
                 line
             )
 
@@ -86,7 +86,12 @@ def test_a_stored_attack_stays_one_quotation(memory: Memory, attack: str, trust:
     context = memory.context(QUESTION, budget=1000)
     assert len(context.items) == 1
     check_structure(context, attack)
-    assert "unverified" in context[1]["content"]
+    lines = context[1]["content"].splitlines()[1:-1]
+    quoted = [line for line in lines if line.startswith(("someone", "tool result"))]
+    assert len(quoted) == 1
+    assert "unverified ones in “”" in context[0]["content"]
+    assert re.match("[a-z ]+: “" if trust == "unknown" else rf"[a-z ]+ \({trust}, unverified\): “", quoted[0])
+    assert lines[-1].endswith("”")
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -27,7 +27,7 @@ _WORD = 24
 _TRIES = 6
 _BLOCK = ("<memory>\n", "\n</memory>")
 # The mark between the speaker of an unverified quotation and its text, and the last position where it is looked for.
-_QUOTED = "): “"
+_QUOTED = ": “"
 _LONGEST_SPEAKER = 160
 
 

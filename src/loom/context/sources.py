@@ -98,13 +98,18 @@ _BEST_WISH = 2.2
 _KNOWLEDGE_PREFIX = "knowledge:query:"
 # The tokens around the text of a quotation: the name, the line break, a part of the day's heading.
 _FRAME_TOKENS = 6
-# A source is asked for somewhat more than fits: some of the last items are too long, and shorter ones follow.
-_SPARE = 1.25
+# A source is asked for more than fits on average: among the last hits, short ones come before longer ones.
+_SPARE = 2.0
 # The conversation around this many of the best hits is read, however few are asked for: an answer may share no word
 # with the question. In LoCoMo's prompts of 1,000 tokens this finds 0.2 points more, for a tenth of recall's CPU.
 _SEEDS = 50
 # One neighbour for each group of this many hits: it takes the room of another hit (docs/context.md).
 _HITS_FOR_A_NEIGHBOUR = 8
+# A neighbour of more tokens than this takes the room of several hits.
+_LONG_NEIGHBOUR = 64
+# Hits stand in a prompt by their score over this power of their size: a long memory takes the room of several short
+# ones. From 0.15 to 0.25 each of the sets of `benchmarks.recall` gains (docs/context.md).
+_WORTH_BY_SIZE = 0.2
 # How many of the newest records the average size is estimated from.
 _SAMPLE = 32
 
@@ -440,11 +445,13 @@ def _told(source: Record) -> str:
 
 
 class RecallSource(_TierSource):
-    """Records that answer the question, from every tier, the log, and every session. Best first.
+    """Records that answer the question, from every tier, the log, and every session: those with the best score for
+    their size first.
 
     A hit that depends on the turn before it (a short answer, "that", 那), or whose question the next turn answers,
     brings that neighbour, for at most `neighbours` hits. One neighbour comes after the first hit and after every
-    eighth, the others at the end. So with more room the same memories come first, in the same order.
+    eighth, short neighbours first, the others at the end. So with more room the same memories come first, in the same
+    order.
     """
 
     name = "recall"
@@ -481,13 +488,13 @@ class RecallSource(_TierSource):
         if not findings.question.strip():
             return []
         explanation = self._memory.search(findings.question, limit=max_items, wanted=self._wanted, seeds=_SEEDS)
-        hits = explanation.hits
+        hits = sorted(explanation.hits, key=_worth, reverse=True)
         if self._wanted == Filter():
             findings.add_passed_over(self._memory, explanation.excluded)
         found: list[Candidate] = []
         most = min(self._neighbours, max_items // _HITS_FOR_A_NEIGHBOUR)
         brought = neighbours_of(self._store, hits[:most]) if most else {}
-        waiting = deque(hits[:most])
+        waiting = deque(sorted(hits[:most], key=lambda hit: _tokens_of(brought.get(hit.id, ())) > _LONG_NEIGHBOUR))
         for rank, hit in enumerate(hits, 1):
             found += [_of_hit(hit, self.name), *_change_of(hit, self.name)]
             if rank % _HITS_FOR_A_NEIGHBOUR == 1 and waiting:
@@ -498,6 +505,15 @@ class RecallSource(_TierSource):
         how: dict[str, Any] = {"source": self.name, "tier": "l4", "score": hit.score * 0.9}
         how["scorer"] = hit.passage_scorer
         return [Candidate.of_record(record, reason=reason, **how) for record, reason in brought.get(hit.id, ())]
+
+
+def _tokens_of(neighbours: Iterable[tuple[Record, str]]) -> int:
+    return sum(record.tokens for record, _ in neighbours)
+
+
+def _worth(hit: Hit) -> float:
+    """The score of a hit relative to the tokens that it takes in a prompt."""
+    return hit.score / float((min(hit.tokens, EXCERPT_TOKENS) + _FRAME_TOKENS) ** _WORTH_BY_SIZE)
 
 
 def _of_hit(hit: Hit, source: str = "recall") -> Candidate:

@@ -44,9 +44,9 @@ __all__ = ["main", "verdict"]
 _BY_KIND = ("recall@5", "recall@10", "evidence 1K", "evidence 2K", "evidence 4K")
 _RANKED = tuple(column for column in MEASURES if not column.startswith("quoted"))
 _IN_PROMPTS = ("evidence", "all", "quoted")
-_ABLATED = ("recall@5", "recall@10", "MRR", "evidence 1K", "evidence 2K")
-# Enough for 2,000 tokens of short turns; a third of the time of the whole curve.
-_ABLATED_LIMIT = 100
+_ABLATED = ("recall@5", "recall@10", "recall@20", "MRR")
+# Enough for the ranks; a third of the time of the whole curve.
+_ABLATED_LIMIT = 20
 # Embedders that show what one costs that does not understand the texts. Only their recall is measured.
 _FOREIGN = ("english", "random")
 

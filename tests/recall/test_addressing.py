@@ -80,3 +80,24 @@ def test_a_question_is_embedded_without_the_names_of_speakers() -> None:
 
 def test_a_question_of_nothing_but_names_is_kept_whole() -> None:
     assert understand("Who is Ana?", datetime(2024, 5, 15, tzinfo=UTC)).without_names({"ana"}) == "Who is Ana?"
+
+
+def test_of_the_turns_of_a_speaker_those_about_the_speaker_come_before_those_about_the_listener() -> None:
+    turns = [
+        ("Ben", "You said that you sail a boat called Heron, with your brother."),
+        ("Ana", "What a lovely week."),
+        ("Ben", "I sail a boat called Heron, with my brother too."),
+    ]
+    with told(turns) as memory:
+        first, second = (hit for hit in memory.recall("Which boat does Ben sail?") if hit.name == "Ben")
+        assert first.content == turns[2][1]
+        assert 0.0 < second.signals["speaker"] < first.signals["speaker"]
+    chinese = [
+        ("小林", "你说过你养了一只鹦鹉，你还教它唱歌。"),
+        ("小周", "这周过得真快。"),
+        ("小林", "我养了一只鹦鹉，我还教它唱歌。"),
+    ]
+    with told(chinese) as memory:
+        first, second = (hit for hit in memory.recall("小林养了什么鸟？") if hit.name == "小林")
+        assert first.content == chinese[2][1]
+        assert 0.0 < second.signals["speaker"] < first.signals["speaker"]

@@ -31,9 +31,12 @@ def test_the_frame_of_a_question_is_told_from_its_topic(question: str, topic: se
         "How many different boats did we rent?",
         "List all the places where we anchored.",
         "How has the garden developed over the summer?",
+        "What did we try about the leak, first to last?",
+        "Order these: the mast, the paint, the new sails.",
         "这三件事谁先谁后，按时间排一下",
         "总结一下装修的问题",
         "老贺都提过哪些要求？",
+        "合同是怎么一步步谈下来的？",
     ],
 )
 def test_questions_that_want_many_are_recognised(question: str) -> None:

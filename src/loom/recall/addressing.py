@@ -1,7 +1,8 @@
-"""Names by which one speaker addresses another: "Good morning, Kate!" names the listener.
+"""Whom a turn addresses, and whom it is about.
 
-A question may use a nickname that is not a speaker's name in the store. If one of two speakers addresses the other by
-it, it means the other.
+"Good morning, Kate!" names the listener. A question may use a nickname that is not a speaker's name in the store. If
+one of two speakers addresses the other by it, it means the other. A turn that says "you" more than "I" is about the
+listener: it rarely tells something of its speaker.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy.typing as npt
 
 from loom.recall.candidates import Candidates
 from loom.recall.questions import Question
+from loom.recall.relevance import names_speaker
 from loom.storage.search_view import SearchView
 from loom.text.words import terms
 
-__all__ = ["with_addressed"]
+__all__ = ["with_addressed", "with_own"]
 
 # How many of the records that hold a name are read. In half of them, and in `_FEWEST`, it must open or end
 # a sentence or stand before a comma; in `_FEWEST_SURE` it must follow a greeting or "you", or open a sentence: "Hello
@@ -37,6 +39,11 @@ _SURE = re.compile(
     re.IGNORECASE,
 )
 _LIKELY = re.compile(rf"{_NAME}{_ENDS}")
+# The terms for the speaker and for the listener.
+_OF_SPEAKER = ("i", "me", "my", "mine", "myself", "we", "us", "our", "我", "咱")
+_OF_LISTENER = ("you", "your", "你", "您")
+# Frequencies from the index are rounded.
+_ALMOST = 0.999
 
 
 def with_addressed(view: SearchView, found: Candidates, question: Question) -> Candidates:
@@ -79,3 +86,13 @@ def _addressee(view: SearchView, found: Candidates, term: str, holding: npt.NDAr
 
 def _names(address: re.Pattern[str], text: str, term: str) -> bool:
     return any(term in terms(match["name"]) for match in address.finditer(text))
+
+
+def with_own(view: SearchView, found: Candidates, question: Question) -> Candidates:
+    """Return the candidates with `own` filled in if the question names a speaker."""
+    if not len(found.keys) or not names_speaker(found, question):
+        return found
+    table, weights, _ = view.text.contributions(dict.fromkeys((*_OF_SPEAKER, *_OF_LISTENER), 1.0), found.keys)
+    said = table / np.where(weights > 0.0, weights, 1.0)[:, np.newaxis]
+    speaker, listener = said[: len(_OF_SPEAKER)].sum(axis=0), said[len(_OF_SPEAKER) :].sum(axis=0)
+    return replace(found, own=(speaker > 0.0) & (speaker >= _ALMOST * listener))

@@ -81,7 +81,8 @@ class Candidates:
     if it is no candidate, and `closeness` (0 to 1) how closely the two belong together. `sessions` and `speakers` are
     numbers of the conversations and speakers of several candidates, otherwise -1. `assistant` marks the records of
     that role. `addressed` maps words of the question by which one speaker addresses another to the records of the
-    other. Times are microseconds since 1970.
+    other. `own` marks records about their speakers; None if the question names no speaker. Times are microseconds
+    since 1970.
 
     `excluded` has the records that words found and only the filter for derived records and older versions left out,
     with their scores, best first.
@@ -112,6 +113,7 @@ class Candidates:
     named: npt.NDArray[np.float64] | None = None
     names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     addressed: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    own: npt.NDArray[np.bool_] | None = None
 
 
 # The number of other words that are searched. In a large store, those in more than this share of the records are left

@@ -19,7 +19,7 @@ from loom.echoes import echoes_among
 from loom.errors import InvalidInput
 from loom.index.analysis import attached
 from loom.models.embedders import EmbeddingProvider, embed_question
-from loom.recall.addressing import with_addressed
+from loom.recall.addressing import with_addressed, with_own
 from loom.recall.candidates import Candidates, Nearest, Nominated, Probe, find_candidates
 from loom.recall.conditions import with_instructions
 from loom.recall.conversation import WIDEST
@@ -254,7 +254,7 @@ class _Reading:
         count = max(self.pool * _CANDIDATES, _FEWEST_CANDIDATES)
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
-            found = with_addressed(view, found, self.asked)
+            found = with_own(view, with_addressed(view, found, self.asked), self.asked)
             # A question that wants many memories asks for whole records.
             share = 0.0 if self.asked.wants_many else weights.passages
             by_best = by_passages(view, found, self.asked, share)

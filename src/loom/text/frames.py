@@ -67,7 +67,9 @@ _MANY_IN_ENGLISH = re.compile(
         (
             # A sequence of events.
             r"order (?:in which|that|of (?:the )?(?:event|thing|topic|step)s)|sequence (?:of|in which)\b",
-            r"in (?:(?:what|which|chronological|time) )?order\b|chronolog|timeline\b",
+            r"in (?:(?:what|which|chronological|time) )?order\b|chronolog|timeline\b|in sequence\b",
+            r"first to last\b|step by step\b|one after (?:the other|another)\b",
+            r"(?:what|which) (?:are|were) the steps\b|(?:put|order) (?:these|those|them|the following)\b",
             r"(?:came|happened) (?:first|earlier)\b",
             # A summary.
             r"summar|overview\b|recap|rundown\b|sum up\b|everything (?:we|i|you|about)\b",
@@ -83,7 +85,7 @@ _MANY_IN_ENGLISH = re.compile(
     re.IGNORECASE,
 )
 _MANY_IN_CHINESE = re.compile(
-    "先后|顺序|次序|时间线|来龙去脉|在前|依次|按时间|捋"
+    "先后|顺序|次序|时间线|来龙去脉|在前|依次|按时间|捋|(?:谁|哪[个件])[在是]?先|先[^，。？]{1,6}的?哪|一步步|一步一步"
     "|总结|概括|梳理|回顾|归纳|汇总|盘点|全过程|经过|始末|前前后后|怎么从|都[^，。？]{0,6}(?:哪些|什么)"
     "|哪些|哪几|各自|分别|几次|多少次|每次|所有|一共"
 )

@@ -121,8 +121,8 @@ _GOOD_MATCH = 0.6
 # The distance of a similarity from the mean of the candidates counts up to this many standard deviations.
 _FAR_OUT = 7.0
 _FEWEST_VECTORS = 8
-# The weights of the meaning of the turn before and of the turn after. With 0.2 for the turn after, recall@10 is 0.1 to
-# 0.3 points lower on four sets and the same on four.
+# The weights of the meaning of the turn before and of the turn after. With 0.2 for the turn after, recall@10 is 0.1
+# to 0.3 points lower on four sets and the same on four.
 _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.3
 # The share of its weight that meaning keeps if a record has all words of the question. Recall@5 of our Chinese set is
 # 91.5 % with a half and 90.1 % with the whole; that of the agent's sessions is 88.2 % with both.

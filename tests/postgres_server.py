@@ -14,10 +14,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 __all__ = [
     "VARIABLE",
@@ -27,6 +28,7 @@ __all__ = [
     "given_server",
     "known",
     "new_store_url",
+    "running_pooler",
     "running_server",
 ]
 
@@ -172,6 +174,41 @@ def running_server(programs: Programs, settings: Sequence[str] = ()) -> Iterator
             process.wait(60)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(copies, ignore_errors=True)
+
+
+@contextmanager
+def running_pooler(server: PostgresServer, pool_size: int = 4) -> Iterator[PostgresServer]:
+    """pgbouncer in transaction mode before a server, until the end of the block."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    given = conninfo_to_dict(server.url)
+    place = " ".join(f"{name}={given[name]}" for name in ("host", "port", "dbname") if given.get(name))
+    user = given.get("user") or "loom"
+    program = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+    folder = Path(tempfile.mkdtemp(prefix="loom-pgbouncer-"))
+    (folder / "users").write_text(f'"{user}" "{given.get("password") or ""}"\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n* = {place}\n[pgbouncer]\npool_mode = transaction\nlisten_addr =\nlisten_port = 6432\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {folder}/users\n"
+        f"default_pool_size = {pool_size}\n"
+        f"max_client_conn = 1000\nlogfile = {folder}/log\n"
+    )
+    user_of_process = "nobody" if os.geteuid() == 0 else None  # it refuses to run as root
+    for path in (folder, *folder.iterdir()):
+        if user_of_process is not None:
+            shutil.chown(path, user_of_process)
+    process = subprocess.Popen([program, "-q", str(folder / "pgbouncer.ini")], user=user_of_process, cwd="/")
+    try:
+        while not (folder / ".s.PGSQL.6432").exists():
+            if process.poll() is not None:
+                raise RuntimeError(f"pgbouncer ended: {(folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.01)
+        pooled = {"host": str(folder), "port": "6432", "user": user, "dbname": given.get("dbname") or "postgres"}
+        yield PostgresServer(f"postgresql:///?{urlencode(pooled)}")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _wait_until_ready(programs: Programs, folder: Path, process: subprocess.Popen[bytes]) -> None:

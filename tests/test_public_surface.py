@@ -226,7 +226,7 @@ PUBLIC: dict[str, set[str]] = {
     },
     "loom.storage.sqlite.store": {"SqliteStore", "as_sqlite"},
     "loom.storage.conformance": {"StoreConformance"},
-    "loom.storage.databases": {"Connection", "Cursor", "Engine", "Taken"},
+    "loom.storage.databases": {"Connection", "Cursor", "Engine", "Taken", "Wanted"},
 }
 
 

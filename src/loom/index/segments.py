@@ -19,7 +19,7 @@ import mmap
 import os
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ __all__ = [
     "Segment",
     "open_segment",
     "places_of",
+    "read_arrays",
     "sync_folder",
     "write_segment",
 ]
@@ -232,6 +233,28 @@ def open_segment(path: Path, *, verified: bool = False, in_memory_up_to: int | N
             os.close(descriptor)
     _verify(segment, content.get("written"), verified)
     return segment
+
+
+def read_arrays(read: Callable[[int, int], bytes], size: int, name: str, without: Collection[str] = ()) -> Built:
+    """The header and the arrays of a segment elsewhere, except some, verified.
+
+    `read(first, last)` gives its bytes in a range, and `size` is their number. Raises `DamagedSegment`.
+    """
+    try:
+        fixed = read(0, _FIXED)
+        end = _FIXED + int.from_bytes(fixed[8:12], "little")
+        head = np.frombuffer(fixed + read(_FIXED, min(end, size)), dtype=np.uint8)
+        content, start = _read_head(Path(name), head, size)
+        arrays: dict[str, Array] = {}
+        for one, (first, last) in _places(Path(name), content, start, size).items():
+            if one not in without:
+                entry = content["arrays"][one]
+                arrays[one] = np.frombuffer(read(first, last), dtype=entry["dtype"]).reshape(entry["shape"])
+                if _checksum(arrays[one]) != entry["crc"]:
+                    raise DamagedSegment(f"index segment {name} does not match its checksums: {one}")
+        return dict(content["header"]), arrays
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise DamagedSegment(f"the header of index segment {name} is not valid: {error}") from error
 
 
 def _unreadable(path: Path, error: OSError) -> CorruptStore | StoreUnavailable:

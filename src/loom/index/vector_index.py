@@ -6,7 +6,7 @@ vector) and `vector_scoring.py` (the search). Which keys are alive is decided in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,20 @@ from loom.index.segments import Array, Segment
 from loom.index.vector_codes import Doubles, Halves, Query, prepare_query, unit_float16
 from loom.index.vector_scoring import (
     DEFAULT_LIMITS,
+    Fetched,
     Nominated,
     VectorLimits,
     best,
+    completed,
     cosines_of,
     is_among,
+    nearest_among,
     nominate,
     rows_among,
 )
 from loom.index.vector_segments import (
     CODE_VERSION,
+    CODES_ONLY,
     Keys,
     VectorRows,
     build,
@@ -38,7 +42,10 @@ from loom.index.vector_segments import (
 )
 
 __all__ = [
+    "CODES_ONLY",
     "CODE_VERSION",
+    "DEFAULT_LIMITS",
+    "Fetched",
     "VectorIndex",
     "VectorLimits",
     "VectorTail",
@@ -131,7 +138,7 @@ class VectorIndex:
     Raises `DamagedSegment` for a segment of other dimensions, another code version or another shape.
     """
 
-    __slots__ = ("_last", "_limits", "_rows", "dimensions", "segments", "tail")
+    __slots__ = ("_fetch", "_last", "_limits", "_rows", "dimensions", "segments", "tail")
 
     def __init__(
         self,
@@ -140,6 +147,7 @@ class VectorIndex:
         tail: VectorTail | None = None,
         *,
         limits: VectorLimits = DEFAULT_LIMITS,
+        fetch: Callable[[Keys], Fetched] | None = None,
     ) -> None:
         if tail is not None and tail.dimensions != dimensions:
             raise WrongDimension(f"the tail has {tail.dimensions} dimensions, the index {dimensions}")
@@ -150,6 +158,7 @@ class VectorIndex:
         self.tail = tail
         self._rows = [vector_rows(segment) for segment in segments]
         self._limits = limits
+        self._fetch = fetch
         self._last: tuple[tuple[tuple[int, ...], bytes], Query] | None = None
 
     def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
@@ -158,13 +167,21 @@ class VectorIndex:
         `among`, a sorted array, restricts the search to these keys and makes it exact. Otherwise the tail and small
         segments are searched exactly, and large segments by their codes, which finds at least 98 in 100 of the ten
         nearest. Where large segments have more than half a million rows, only the clusters nearest to the query are
-        searched. The score itself is always exact. A zero vector has the cosine 0 to everything.
+        searched. Many keys in a segment without vectors are searched by their codes too. The score itself is always
+        exact. A zero vector has the cosine 0 to everything.
         """
         prepared, limit = self._prepared(query), _checked(limit)
         if among is not None:
             nominated = [Nominated(own, rows_among(own, among)) for own in self._rows]
+            if self._fetch is not None:
+                nominated = [
+                    Nominated(own, nearest_among(own, rows, prepared, limit) if own.has_codes_only else rows)
+                    for own, rows in nominated
+                ]
         else:
             nominated = nominate(self._rows, prepared, limit, self._limits)
+        if self._fetch is not None:
+            nominated = completed(nominated, self._fetch)
         if self.tail is not None:
             nominated.append(self.tail.view(among))
         return best(nominated, prepared, limit)
@@ -173,9 +190,17 @@ class VectorIndex:
         """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
         prepared = self._prepared(query)
         chosen = [Nominated(own, rows_among(own, keys)) for own in self._rows]
+        if self._fetch is not None:
+            chosen = completed(chosen, self._fetch)
         if self.tail is not None:
             chosen.append(self.tail.view(keys))
         return cosines_of(chosen, prepared)
+
+    def reading(self, fetch: Callable[[Keys], Fetched]) -> VectorIndex:
+        """The same index, which reads vectors that its segments lack with a function of ascending keys."""
+        if not any(own.has_codes_only for own in self._rows):
+            return self
+        return VectorIndex(self.dimensions, self.segments, self.tail, limits=self._limits, fetch=fetch)
 
     def _prepared(self, query: Array) -> Query:
         """The query, prepared. The last one is kept, since a question is searched and then scored."""

@@ -7,7 +7,7 @@ segment, or merging segments, never changes a score. The layout of segments is d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +31,14 @@ from loom.index.vector_segments import Keys, Rows, VectorRows, cluster_ends, key
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "Fetched",
     "Nominated",
     "VectorLimits",
     "best",
+    "completed",
     "cosines_of",
     "is_among",
+    "nearest_among",
     "nominate",
     "rows_among",
     "rows_by_code",
@@ -92,6 +95,23 @@ class Nominated(NamedTuple):
 
     own: VectorRows
     rows: Rows
+
+
+class Fetched(NamedTuple):
+    """Vectors that were read elsewhere, of ascending keys; keys without a vector are missing."""
+
+    keys: Keys
+    vectors: Halves
+
+
+def completed(nominated: Sequence[Nominated], fetch: Callable[[Keys], Fetched]) -> list[Nominated]:
+    """The nominated rows, with the vectors of those that have codes only."""
+    lacking = [keys_of(own, rows) for own, rows in nominated if own.has_codes_only and rows.size]
+    if not lacking:
+        return [*nominated]
+    found = fetch(np.sort(np.concatenate(lacking)))
+    whole = [one for one in nominated if not one.own.has_codes_only]
+    return [*whole, Nominated(VectorRows(*found), np.arange(found.keys.size))]
 
 
 # --- Exact scores ------------------------------------------------------------------------------------------
@@ -210,6 +230,16 @@ def is_among(keys: Keys, among: Keys) -> npt.NDArray[np.bool_]:
         return np.zeros(keys.size, dtype=np.bool_)
     places = np.minimum(np.searchsorted(among, keys), among.size - 1)
     return np.asarray(among[places] == keys)
+
+
+def nearest_among(own: VectorRows, rows: Rows, query: Query, limit: int) -> Rows:
+    """Those of many rows of a segment with codes only that may be among the nearest, by their codes."""
+    rows = np.sort(rows)
+    if rows.size <= _SCORED_AT_ONCE or query.is_zero:
+        return rows
+    breaks = np.flatnonzero(np.diff(rows) != 1)
+    firsts, ends = rows[np.append(0, breaks + 1)], rows[np.append(breaks, rows.size - 1)] + 1
+    return rows_by_code(own, np.stack((firsts, ends), axis=1), rotate_query(query.exact), limit, 1.0)
 
 
 # --- Nominating rows by their codes ------------------------------------------------------------------------

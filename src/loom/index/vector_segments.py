@@ -29,6 +29,7 @@ from loom.index.vector_codes import (
 )
 
 __all__ = [
+    "CODES_ONLY",
     "CODE_VERSION",
     "DEFAULT_CLUSTERING",
     "KIND",
@@ -52,6 +53,8 @@ Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 
 KIND = "vectors"
+CODES_ONLY = "codes_only"
+"""In the header of a segment without its vectors, which are read elsewhere when a search needs them."""
 CODE_VERSION = 3
 """Changes whenever the same vectors would give another segment. Segments of another version are rebuilt."""
 
@@ -229,6 +232,11 @@ class VectorRows(NamedTuple):
     fine: Array = _NONE
     centre: Array = _NONE
 
+    @property
+    def has_codes_only(self) -> bool:
+        """Whether the vectors are elsewhere."""
+        return self.vectors.ndim == 1
+
 
 def vector_rows(segment: Segment) -> VectorRows:
     """The arrays of a segment."""
@@ -288,9 +296,10 @@ def check_dimensions(segment: Segment, dimensions: int) -> None:
         "keys": (np.int64, (count,)),
         "coarse": (np.uint64, (COARSE_WORDS, count)),
         "fine": (np.uint64, (count, bits // 64 - COARSE_WORDS)),
-        "vectors": (np.float16, (count, dimensions)),
         "centre": (np.float32, (bits,)),
     }
+    if not header.get(CODES_ONLY):
+        shapes["vectors"] = (np.float16, (count, dimensions))
     if clusters != 0:
         shapes |= {
             "places": (np.uint32, (count,)),
@@ -313,7 +322,7 @@ def verify(segment: Segment) -> None:
     own, header = vector_rows(segment), segment.header
     count = own.keys.size
     sound = bool(np.all(own.keys[1:] > own.keys[:-1])) and all(
-        _are_finite(own.vectors[first : first + BLOCK_ROWS]) for first in range(0, count, BLOCK_ROWS)
+        _are_finite(own.vectors[first : first + BLOCK_ROWS]) for first in range(0, len(own.vectors), BLOCK_ROWS)
     )
     if sound and count:
         sound = (int(own.keys[0]), int(own.keys[-1])) == (header.get("first_key"), header.get("last_key"))

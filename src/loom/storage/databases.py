@@ -8,7 +8,7 @@ of its index files.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loom.storage.sqlite.archive import Reader
     from loom.storage.sqlite.counting import Counts
 
-__all__ = ["Connection", "Cursor", "Engine", "Taken"]
+__all__ = ["Connection", "Cursor", "Engine", "Taken", "Wanted"]
 
 
 class Taken(NamedTuple):
@@ -28,6 +28,14 @@ class Taken(NamedTuple):
     kind: str
     by: str
     records: tuple[int, ...]
+
+
+class Wanted(NamedTuple):
+    """An index file to be fetched: its name, the number of its vectors, and whether their codes suffice."""
+
+    file: str
+    records: int
+    codes_only: bool
 
 
 class Cursor(Protocol):
@@ -139,11 +147,24 @@ class Engine(Protocol):
     def publish_file(self, name: str) -> None:
         """Share a new index file with other hosts, before the transaction that names it."""
 
-    def provide_file(self, connection: Connection, name: str, *, afresh: bool = False) -> bool:
+    def provide_file(
+        self, connection: Connection, name: str, *, afresh: bool = False, codes_only: bool = False
+    ) -> bool:
         """Fetch an index file into the folder if it is missing. Returns False if the database has no copy.
 
-        `afresh` replaces an existing file, which is damaged.
+        `afresh` replaces an existing file, which is damaged. With `codes_only` the file lacks its vectors, which are
+        read from the database when a search needs them.
         """
+
+    def fetch_later(self, wanted: Sequence[Wanted]) -> bool:
+        """Whether so many vectors are missing in the folder that they are fetched in the background, from now on.
+
+        Until then searches use words.
+        """
+
+    @property
+    def codes_only_from(self) -> int:
+        """From this many vectors in a namespace on, files are fetched without their vectors."""
 
     def drop_files(self, connection: Connection, names: Iterable[str]) -> None:
         """Drop the database's copies of index files, in the transaction that stops naming them."""

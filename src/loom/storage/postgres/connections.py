@@ -1,7 +1,8 @@
 """The connections of one process to one database, and the address of that database.
 
 A URL is libpq's, with additional options: `schema` (of the tables), `cache` (the folder of the index files on this
-host), `connections` (the most in this process), `partitions` (of new tables). libpq finds passwords (in the URL,
+host), `connections` (the most in this process), `partitions` (of new tables), `codes_only_from` and
+`words_first_from` (numbers of vectors; see `Engine` in `loom.storage.databases`). libpq finds passwords (in the URL,
 `PGPASSFILE`, a service file). No message contains them.
 """
 
@@ -39,6 +40,10 @@ __all__ = ["Address", "Server", "default_cache"]
 _OLDEST_SERVER = 150_000
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _CONNECTIONS = 16
+# Of 2 million vectors with 384 dimensions, the codes have 130 MB and the vectors 1.5 GB.
+_CODES_ONLY_FROM = 2_000_000
+# As many whole vectors take about two seconds to fetch.
+_WORDS_FIRST_FROM = 200_000
 _CONNECT_WITHIN_S = 10
 # The longest search for a server by a process that had a connection, and the pause between attempts.
 _FIND_AGAIN_S = 30.0
@@ -53,6 +58,8 @@ class Address(NamedTuple):
     cache: Path | None
     connections: int
     partitions: int
+    codes_only_from: int
+    words_first_from: int
     place: str
     """The address for messages, without a password."""
 
@@ -65,6 +72,8 @@ class Address(NamedTuple):
         cache = options.pop("cache", None)
         connections = _whole(options, "connections", _CONNECTIONS, 10_000)
         partitions = _whole(options, "partitions", PARTITIONS, 1024)
+        words_first_from = _whole(options, "words_first_from", _WORDS_FIRST_FROM, 2**40)
+        codes_only_from = _whole(options, "codes_only_from", _CODES_ONLY_FROM, 2**40)
         if not _SCHEMA.fullmatch(schema):
             raise InvalidInput(
                 f"the schema {schema!r} must be a lower-case name of letters, digits and underscores, such as loom"
@@ -80,7 +89,8 @@ class Address(NamedTuple):
             given.setdefault(name, value)
         given.setdefault("tcp_user_timeout", 30_000)
         folder = None if cache is None else Path(cache).expanduser().absolute()
-        return cls(make_conninfo("", **given), schema, folder, connections, partitions, _place(given, schema))
+        limits = (connections, partitions, codes_only_from, words_first_from)
+        return cls(make_conninfo("", **given), schema, folder, *limits, _place(given, schema))
 
     @property
     def several_hosts(self) -> bool:

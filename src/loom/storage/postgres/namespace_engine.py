@@ -8,6 +8,7 @@ works.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -22,9 +23,11 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from loom.errors import Closed, InvalidInput, ReadOnly, StoreBusy, StoreUnavailable
+from loom.errors import Closed, InvalidInput, LoomError, ReadOnly, StoreBusy, StoreUnavailable
+from loom.index.segments import read_arrays, write_segment
+from loom.index.vector_index import CODES_ONLY
 from loom.protocol import Clock, new_id
-from loom.storage.databases import Connection, Cursor, Taken
+from loom.storage.databases import Connection, Cursor, Taken, Wanted
 from loom.storage.files import FILE_MODE, create_folder, disk_errors
 from loom.storage.postgres import vacuuming
 from loom.storage.postgres.connections import Address, Server, default_cache
@@ -40,12 +43,16 @@ __all__ = ["Engine", "LostInWrite", "create_namespace"]
 
 Answer = TypeVar("Answer")
 
+log = logging.getLogger("loom.store")
+
 # A wait for another writer is split into pieces of this length, so that it can be interrupted.
 _WAIT_PIECE_S = 1.0
 # Jobs that a worker has taken return to the queue after this time, because the worker may have died.
 _TAKEN_FOR_S = 20.0
 # The worker vacuums the tables of a namespace at most this often.
 _TIDY_PAUSE_S = 60.0
+# The codes of a vector have about this part of its bytes.
+_CODES_SHARE = 10
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHUNK_BYTES = 1 << 20
 # Connections that the server has closed are discovered one by one. After this many the server is assumed to fail.
@@ -91,6 +98,7 @@ class Engine:
         self._closed = False
         self._scope = _Scope()
         self._tidy_after = 0.0
+        self._fetching: threading.Thread | None = None
         self._head: Head | None = None
         self._one_statement = {queues: server.one_statement(self.dialect, queues) for queues in (False, True)}
         self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -171,6 +179,7 @@ class Engine:
     def after_fork(self) -> None:
         """Drop the state of the parent process in a child: the connections are the parent's."""
         self._scope = _Scope()
+        self._fetching = None
         self._hurried = weakref.WeakSet()
 
     # -- transactions ----------------------------------------------------------------------------
@@ -500,12 +509,38 @@ class Engine:
                 raw.execute(insert, (self.namespace, name, part, data), prepare=False)
                 part += 1
 
-    def provide_file(self, connection: Connection, name: str, *, afresh: bool = False) -> bool:
+    def fetch_later(self, wanted: Sequence[Wanted]) -> bool:
+        missing = [one for one in wanted if not (self._folder / one.file).exists()]
+        records = sum(one.records // (_CODES_SHARE if one.codes_only else 1) for one in missing)
+        if records < self.server.address.words_first_from:
+            return False
+        if self._fetching is None or not self._fetching.is_alive():
+            self._fetching = threading.Thread(target=self._fetch, args=(missing,), name="loom-fetch", daemon=True)
+            self._fetching.start()
+        return True
+
+    def _fetch(self, missing: Sequence[Wanted]) -> None:
+        try:
+            for one in missing:
+                with self.read() as connection:
+                    self.provide_file(connection, one.file, codes_only=one.codes_only)
+        except LoomError as error:  # the next search begins again
+            log.info("fetching index files stopped: %s: %s", type(error).__name__, error)
+
+    @property
+    def codes_only_from(self) -> int:
+        return self.server.address.codes_only_from
+
+    def provide_file(
+        self, connection: Connection, name: str, *, afresh: bool = False, codes_only: bool = False
+    ) -> bool:
         path = self._folder / name
         if not afresh and path.exists():
             return True
         with disk_errors(f"the folder {self._folder} cannot be made"):
             create_folder(self._folder, self.file_mode)
+        if codes_only:
+            return self._provide_codes(connection, path)
         count = 0
         with temporary_beside(path, self.file_mode) as temporary:
             with disk_errors(f"the index file {path} cannot be written"), open(temporary, "wb") as file:
@@ -520,6 +555,33 @@ class Engine:
                     count += 1
             if not count:
                 return False
+            let_go(temporary)
+            os.replace(temporary, path)
+        return True
+
+    def _provide_codes(self, connection: Connection, path: Path) -> bool:
+        """Write a vector segment without its vectors, of which only the other arrays are fetched."""
+        of_file = "FROM segment_chunks WHERE namespace = ? AND file = ?"
+        values = (self.namespace, path.name)
+        (size,) = connection.execute(f"SELECT sum(octet_length(data)) {of_file}", values).fetchone()
+        if size is None:
+            return False
+
+        def read(first: int, last: int) -> bytes:
+            pieces = []
+            while first < last:
+                part, start = divmod(first, _CHUNK_BYTES)
+                count = min(last - first, _CHUNK_BYTES - start)
+                query = f"SELECT substring(data FROM {start + 1} FOR {count}) {of_file} AND part = ?"
+                row = connection.execute(query, (*values, part)).fetchone()
+                pieces.append(row[0] if row else b"")
+                first += count
+            return b"".join(pieces)
+
+        header, arrays = read_arrays(read, int(size), path.name, without=["vectors"])
+        with temporary_beside(path, self.file_mode) as temporary:
+            with disk_errors(f"the index file {path} cannot be written"):
+                write_segment(temporary, {**header, CODES_ONLY: True}, arrays, mode=self.file_mode)
             let_go(temporary)
             os.replace(temporary, path)
         return True

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ from loom.errors import (
 )
 from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
-from loom.storage.databases import Connection, Taken
+from loom.storage.databases import Connection, Taken, Wanted
 from loom.storage.files import FILE_MODE, create_file, disk_errors
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
@@ -217,6 +218,13 @@ class Engine:
 
     def tidy(self) -> None:
         """Do nothing: the file is tidied at each forgetting."""
+
+    def fetch_later(self, wanted: Sequence[Wanted]) -> bool:
+        return False
+
+    @property
+    def codes_only_from(self) -> int:
+        return sys.maxsize
 
     def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
         return None
@@ -662,7 +670,9 @@ class Engine:
 
     def publish_file(self, name: str) -> None: ...
 
-    def provide_file(self, connection: Connection, name: str, *, afresh: bool = False) -> bool:
+    def provide_file(
+        self, connection: Connection, name: str, *, afresh: bool = False, codes_only: bool = False
+    ) -> bool:
         return False
 
     def drop_files(self, connection: Connection, names: Iterable[str]) -> None: ...

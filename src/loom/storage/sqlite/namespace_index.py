@@ -11,13 +11,14 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from loom.errors import UnsupportedStore
 from loom.index import text_index, vector_index
 from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment, Segment
 from loom.steps import step
-from loom.storage.databases import Connection, Engine
+from loom.storage.databases import Connection, Engine, Wanted
 from loom.storage.identity import SPAN
 from loom.storage.sqlite.projections import (
     LIVING,
@@ -25,6 +26,7 @@ from loom.storage.sqlite.projections import (
     TEXT,
     TEXT_BASIS,
     VECTORS,
+    Entry,
     ProjectionState,
     StaleProjection,
     active_space,
@@ -84,6 +86,8 @@ class NamespaceIndex:
         self._vector_tail: vector_index.VectorTail | None = None
         self._vectors_seen = 0
         self.vectors: vector_index.VectorIndex | None = None
+        self.vectors_are_coming = False
+        """Whether searches use words until the files of the vectors have been fetched."""
 
     @property
     def tail(self) -> tuple[int, int]:
@@ -113,7 +117,8 @@ class NamespaceIndex:
             self.derived, self._last_derived = self._estimate_derived(connection)
         else:
             self._count_derived(connection)
-        self._seen = self._forgotten_seen = seq
+        self._forgotten_seen = seq
+        self._seen = 0 if self.vectors_are_coming else seq
 
     def _is_to_be_scrubbed(self, connection: Connection) -> bool:
         """Whether segments may still hold forgotten records."""
@@ -192,7 +197,17 @@ class NamespaceIndex:
             self._watch()
             self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
         state = self._state(connection, VECTORS)
+        self.vectors_are_coming = False
         if state.generation != self._states[VECTORS].generation:
+            known = self._segments[VECTORS]
+            wanted = [
+                Wanted(entry.file, entry.records, codes_only)
+                for entry, codes_only in self._published(connection, VECTORS)
+                if entry.file not in known
+            ]
+            if self._engine.fetch_later(wanted):
+                self.vectors_are_coming = True
+                return
             segments = self._load(connection, VECTORS, state)
             self._vector_tail = vector_index.VectorTail(dimensions)
             self._vectors_seen = state.watermark
@@ -245,7 +260,7 @@ class NamespaceIndex:
             return []
         known = self._segments[kind]
         opened: dict[str, Segment] = {}
-        for entry in published(connection, self._namespace, kind):
+        for entry, codes_only in self._published(connection, kind):
             segment = known.get(entry.file)
             if segment is None:
                 if self._folder is None:
@@ -256,7 +271,7 @@ class NamespaceIndex:
                         self._folder,
                         entry,
                         self._engine.store_id,
-                        provide=lambda name, afresh: self._engine.provide_file(connection, name, afresh=afresh),
+                        provide=partial(self._provide, connection, codes_only),
                     )
                 except DamagedSegment as error:
                     raise StaleProjection(kind, state.generation) from error
@@ -264,6 +279,16 @@ class NamespaceIndex:
         self._segments[kind] = opened
         self._watch()
         return list(opened.values())
+
+    def _published(self, connection: Connection, kind: str) -> list[tuple[Entry, bool]]:
+        """The current segments of a kind, and whether their codes suffice."""
+        entries = published(connection, self._namespace, kind)
+        many = kind == VECTORS and sum(entry.records for entry in entries) >= self._engine.codes_only_from
+        # Small segments are scored whole.
+        return [(entry, many and entry.records >= vector_index.DEFAULT_LIMITS.exact_below) for entry in entries]
+
+    def _provide(self, connection: Connection, codes_only: bool, name: str, afresh: bool) -> bool:
+        return self._engine.provide_file(connection, name, afresh=afresh, codes_only=codes_only)
 
     def _drop(self, records: Iterable[int]) -> None:
         """Remove forgotten records from the tails. Scrubbing replaces the segments that hold them."""

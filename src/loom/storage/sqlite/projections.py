@@ -40,6 +40,7 @@ __all__ = [
     "TEXT",
     "TEXT_BASIS",
     "VECTORS",
+    "Entry",
     "ProjectionState",
     "Projector",
     "Space",
@@ -377,14 +378,14 @@ class Projector:
             self._publish(kind, state.basis, state, seen, built, replaced, state.watermark)
         return len(replaced)
 
-    def _holds(self, kind: str, entry: _Entry, records: npt.NDArray[np.int64]) -> bool:
+    def _holds(self, kind: str, entry: Entry, records: npt.NDArray[np.int64]) -> bool:
         """Whether a segment has one of these records, after verification of its keys."""
         segment = open_published(kind, self._folder, entry, self._engine.store_id, provide=self._provide)
         if segment.damaged_arrays(["keys"]):
             raise DamagedSegment(f"the keys of {entry.file} do not match their checksum")
         return bool(np.isin(segment.arrays["keys"], records).any())
 
-    def _read_whole(self, kind: str, entry: _Entry) -> Segment:
+    def _read_whole(self, kind: str, entry: Entry) -> Segment:
         """A segment to be rewritten under new checksums: verified, and in memory unless it is very large."""
         segment = open_published(
             kind,
@@ -547,7 +548,7 @@ def analysed(record: int, columns: Sequence[Any], bad: dict[int, str]) -> list[s
         return []
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     """One row of `segments`: a file, its first and its last key, and its number of keys."""
 
     file: str
@@ -556,19 +557,19 @@ class _Entry(NamedTuple):
     records: int
 
 
-def published(connection: Connection, namespace: int, kind: str) -> list[_Entry]:
+def published(connection: Connection, namespace: int, kind: str) -> list[Entry]:
     """The current segments of a kind, in the order of their keys."""
     rows = connection.execute(
         "SELECT file, first, last, count FROM segments WHERE namespace = ? AND kind = ? ORDER BY first, file",
         (namespace, kind),
     )
-    return [_Entry(*row) for row in rows]
+    return [Entry(*row) for row in rows]
 
 
 def open_published(
     kind: str,
     folder: Path,
-    entry: _Entry,
+    entry: Entry,
     store_id: str,
     *,
     verified: bool = False,
@@ -589,9 +590,11 @@ def open_published(
     return _opened(kind, folder, entry, store_id, **options)
 
 
-def _opened(kind: str, folder: Path, entry: _Entry, store_id: str, **options: Any) -> Segment:
+def _opened(kind: str, folder: Path, entry: Entry, store_id: str, **options: Any) -> Segment:
     segment = open_index(kind, folder / entry.file, **options)
     header = segment.header
+    if options.get("verified") and header.get(vector_index.CODES_ONLY):  # it is to be rewritten
+        raise DamagedSegment(f"{entry.file} was fetched without its vectors")
     if header.get("store") != store_id:
         raise DamagedSegment(f"{entry.file} belongs to another store")
     if (header.get("first_key"), header.get("last_key"), header.get("count")) != entry[1:]:

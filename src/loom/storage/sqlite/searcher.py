@@ -16,13 +16,14 @@ from loom.errors import CorruptStore, LoomError
 from loom.index.analysis import mapping
 from loom.index.doc_values import DocValues, of_rows
 from loom.index.segments import DamagedSegment
+from loom.index.vector_index import Fetched, unit_float16
 from loom.storage.contract import Filter, Record
 from loom.storage.databases import Connection, Engine
 from loom.storage.moments import to_micros
 from loom.storage.search_view import NamesRead, SearchView
 from loom.storage.sqlite.filters import admitted, conditions, kept_out
 from loom.storage.sqlite.maintenance import Maintenance
-from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state
+from loom.storage.sqlite.projections import TEXT, VECTORS, StaleProjection, read_state, unpack_vectors
 from loom.storage.sqlite.rows import DOC_VALUE_COLUMNS, fetch_readable, first_version, is_names, read_records, same_id
 from loom.storage.sqlite.worker import LeaseLost
 from loom.text.entities import names_in
@@ -77,6 +78,11 @@ _REPLACEMENTS = (
     f"WHERE s.by <> s.record AND {_KNOWN}"
 )
 _ALWAYS = 2**62
+
+_VECTORS = (
+    "SELECT seq, record, data FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND space = ? "
+    "ORDER BY record"
+)
 
 _USES = (
     "SELECT a.record, a.count FROM json_each(?) j CROSS JOIN accesses a "
@@ -164,7 +170,9 @@ class _View:
         self._filters: dict[int, tuple[Filter, str, list[Any]]] = {}
         self._records: dict[int, Record] = {}
         self.text = index.text
-        self.vectors = index.vectors if index.space == maintenance.space else None
+        usable = index.space == maintenance.space and not index.vectors_are_coming
+        vectors = index.vectors if usable else None
+        self.vectors = None if vectors is None else vectors.reading(self._stored_vectors)
         self.derived = index.derived
 
     def _conditions(self, wanted: Filter) -> tuple[str, list[Any]]:
@@ -174,6 +182,15 @@ class _View:
             known = self._filters[id(wanted)] = (wanted, *conditions(wanted, self._number, self._connection))
         _, where, values = known
         return where, values
+
+    def _stored_vectors(self, keys: npt.NDArray[np.int64]) -> Fetched:
+        """The vectors of these ascending numbers, as segments hold them."""
+        assert self.vectors is not None
+        rows = self._connection.execute(_VECTORS, (str(keys.tolist()), self._index.space)).fetchall()
+        if not rows:
+            return Fetched(keys[:0], np.empty((0, self.vectors.dimensions), dtype=np.float16))
+        found, vectors = unpack_vectors(rows)
+        return Fetched(found, unit_float16(vectors))
 
     def admitted(self, seqs: Sequence[int], wanted: Filter) -> set[int]:
         if wanted.narrows or self._index.holds_forgotten:

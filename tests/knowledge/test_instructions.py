@@ -123,6 +123,14 @@ _NEITHER = [
 ]
 # As people give rules for work, in general terms and without "always".
 _RULES = [
+    "House rule: no deploys on Fridays.",
+    "Our house rules: shoes off at the door.",
+    "One more rule: dates are written as 2025-01-05.",
+    "Team convention - every pull request has two reviewers.",
+    "The house rule is that nobody deploys alone.",
+    "家规：进门换鞋。",
+    "团队规则：日期写成2025-01-05。",
+    "我们的规矩是周五不发布。",
     "Use pnpm, not npm, in this repository.",
     "Please don't touch anything under vendor/ unless I say so.",
     "Commit messages must follow Conventional Commits.",
@@ -210,6 +218,12 @@ _RULES = [
     "别用感叹号。",
 ]
 _LOOK_ALIKES = [
+    "Rule of thumb: the bigger the cache, the slower the start.",
+    "The house rule in poker is that aces are high.",
+    "My grandmother had a house rule: no phones at dinner.",
+    "House rule: is that a thing in your team?",
+    "游戏规则：先出完牌的赢。",
+    "他们公司的规定：迟到扣钱。",
     "I always wanted to see Rome.",
     "Show me the types here.",
     "Can you run the linter before I commit?",

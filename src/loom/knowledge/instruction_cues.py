@@ -125,7 +125,33 @@ _NO_ORDER = (
     r"some|people|users|feel|let me|just let|then i|no|yes|maybe|in|on|at|for|to|of|as|and|but|or|so)\b"
 )
 
+# A rule that is announced as one, whatever it says: "House rule: no deploys on Fridays." What is true of games or of
+# the world ("rule of thumb", "the rules of chess") is no rule of the user.
+_OURS = (
+    r"(?:house|home|team|ground|project|office|company|family|lab|shop|kitchen|repo|codebase|workshop|studio|class|"
+    r"club|crew|standing|permanent|internal|hard|strict|style|coding|writing|review|naming|release|formatting)"
+)
+_COLON = r"(?:\s?[:–—]| -)"
+_ANNOUNCED = (
+    rf"^(?:(?:the|our|my|your|a|an|one|another|new|first|second|third|last|and|also|more) )*(?:{_OURS} )+"
+    r"(?:rules?|polic(?:y|ies)|orders?|conventions?|guidelines?|instructions?)(?: (?:number |no\. ?)?(?:\d+|one|two|"
+    rf"three))?(?:{_COLON}|,? (?:is|are)(?: that|:)?)\s*"
+    r"(?!(?:not|that|fine|ok|good|clear)\b|(?:a|the|an) \w+\.?$)\S.{3}",
+    rf"^(?:(?:the|our|my|a|one|another|new|first|second|last|and|also|more) )*rule{_COLON}\s*\S.{{3}}",
+    rf"^(?:our|my|new) (?:\w+ )?(?:policy|convention|guideline){_COLON}\s*\S.{{3}}",
+)
+_OURS_CHINESE = (
+    "(?:(?:我们?|咱们?)(?:家|组|团队|公司|店|部门|实验室)?里?的?|本(?:组|店|司|项目)的?|家里的?|组里的?|团队的?|项目的?|"
+    "公司的?|内部的?|新的?|一条)"
+)
+_CHINESE_ANNOUNCED = (
+    rf"^(?:{_OURS_CHINESE}|还有)*(?:家规|规矩|规定|约定|守则|铁律|纪律)(?:之?[一二三四\d])?\s?(?:[：:]|——)\s*\S.{{2}}",
+    rf"^{_OURS_CHINESE}+(?:规则|规范|家规|规矩|规定|约定|守则|铁律|纪律|政策)(?:之?[一二三四\d])?\s?"
+    r"(?:[：:]|——|(?:就)?是[：:，]?)\s*\S.{2}",
+)
+
 _ENGLISH_INSTRUCTIONS: Final = (
+    *_ANNOUNCED,
     # Always include the tests. / ..., so never suggest nuts.
     r"^(?:always|never|under no circumstances)(?: ever)? (?!been\b|mind\b|again\b|had\b|a\b|an\b|the\b|to\b|"
     r"in\b|on\b|at\b|by\b|with\b|from\b|"
@@ -330,6 +356,7 @@ _CHINESE_DO = (
 _NOT_A_PLAN = r"(?!我(?!让|叫|要你|请|问|说|发|提|给你|写|需要|的|跟你|一)|他|她|它|咱|离|就|会|还|再说|有机会)"
 
 _CHINESE_INSTRUCTIONS: Final = (
+    *_CHINESE_ANNOUNCED,
     rf"(?:以后|今后|往后|从现在(?:起|开始)|从今(?:天|以后|往后)?(?:起|开始)?|从此|"
     rf"此后)[，,\s]*{_NOT_A_PLAN}[^。！？!?]{{0,40}}?{_CHINESE_DO}",
     r"(?<!我)(?<!我们)(?:每次|每回|每当|每完成|每做完|每写完|每到|凡是|但凡|只要|无论|不管)[^。！？!?]{0,40}?(?:请|"

@@ -40,7 +40,7 @@ _OPENING = re.compile(
     r"(?:(?:ok(?:ay)?|so|and|also|but|oh|hey|hi|hello|please|well|then|now|thanks|thank you|sure|(?:yes|"
     r"no)(?=[,!.，！])|plus|"
     r"btw|by the way|remember(?=:)|"
-    r"one more thing|another thing|important|reminder|rule|fyi|just|finally|first|second|lastly|alright|right|great|"
+    r"one more thing|another thing|important|reminder|fyi|just|finally|first|second|lastly|alright|right|great|"
     r"请注意|另外|还有|对了|顺便|好的|好|嗯)(?:[,:!.，：！]\s*|\s+)|[-*•]\s+|\d+[.)]\s+)+",
     re.IGNORECASE,
 )

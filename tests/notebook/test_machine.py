@@ -177,6 +177,19 @@ def test_functions_are_types_and_processes_their_instances(tmp_path: Path) -> No
     assert Machine(tmp_path / "gcd.md").state().pointer == 1  # the program itself did not run
 
 
+def test_a_process_may_run_itself(tmp_path: Path) -> None:
+    path = tmp_path / "factorial.md"
+    steps = [
+        "IF n == 0 THEN GOTO @end",
+        'RUN "factorial.md" WITH n = n - 1 -> below',
+        "SET result = n * below",
+        "STOP",
+    ]
+    path.write_text(new_process([*steps, "@end SET result = 1"], variables={"n": 4}).text)
+    report = Machine(path).run()
+    assert report.process.variables["result"] == 24
+
+
 def test_a_process_below_that_waits_is_continued_by_the_one_above(tmp_path: Path) -> None:
     (tmp_path / "ask.md").write_text(new_process(["ask Ana", "SET result = 7"]).text)
     machine = written(tmp_path, new_process(['RUN "ask.md" -> n', "SET m = n + 1"]))
@@ -298,7 +311,7 @@ def test_files_that_are_none_are_refused_with_their_place(tmp_path: Path) -> Non
     with pytest.raises(InvalidInput, match="line 4: the file is not UTF-8"):
         Machine(path).run()
     path.write_text("# Task Process\n\n## State\n- Pointer: 7\n\n## TODO\n- [ ] one\n")
-    with pytest.raises(InvalidInput, match="line 4: the pointer is 7, and there are 1 items"):
+    with pytest.raises(InvalidInput, match="line 4: the pointer is 7, and there is 1 item"):
         Machine(path).run()
     path.write_text("# Task Process\n\n## State\n- Pointer: three\n")
     with pytest.raises(InvalidInput, match="line 4"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(kind: str, not
     done = notebook.sync()
     assert done.read == (notebook.knowledge_page.path,)
     (problem,) = done.problems
-    assert problem.startswith("world_state.md: ")
+    assert problem.startswith("world_state.md")
+    assert str(notebook.work_dir) not in problem
     assert told in problem
     with pytest.raises(InvalidInput, match=r"world_state\.md"):
         _ = notebook.world
@@ -124,8 +126,9 @@ def test_a_cycle_of_processes_ends_with_file_and_line(notebook: Notebook) -> Non
     notebook.plan(['RUN "task_process.md"'])
     report = notebook.machine().run(max_steps=10_000)
     assert report.outcome is Outcome.FAILED
-    assert "nested deeper than 20 levels" in report.message
-    assert "md, line " in report.message
+    assert re.fullmatch(
+        r"task_process\.\d+\.md, line \d+: processes are nested deeper than 20 levels", report.message
+    )
 
 
 def test_a_folder_that_is_a_link_is_not_followed(notebook: Notebook, tmp_path: Path) -> None:

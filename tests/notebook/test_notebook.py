@@ -85,7 +85,18 @@ def test_everything_that_was_not_changed_stays_byte_for_byte(notebook: Notebook)
     path.write_bytes(text.encode())
     notebook.sync()
     notebook.learn("new")
-    assert path.read_bytes().decode() == f"{text}\n- new\n"
+    assert path.read_bytes().decode() == f"{text}\r\n- new\r\n"
+
+
+def test_a_line_that_is_learned_changes_nothing_else(notebook: Notebook) -> None:
+    path = knowledge_of(notebook)
+    for text, end in (
+        (b"---\r\ntitle: K\r\n---\r\n\r\n# A [[link]]\r\n\r\n| a |\r\n|---|\r\n\r\n\r\n", b"\r\n"),
+        ("# 知识\n\n<!-- c -->\n- 甲  \n\n".encode(), b"\n"),
+    ):
+        path.write_bytes(text)
+        notebook.learn("Ana drinks tea.")
+        assert path.read_bytes() == text + b"- Ana drinks tea." + end
 
 
 def test_edits_on_both_sides_are_merged_and_real_conflicts_are_shown_with_both_texts(notebook: Notebook) -> None:
@@ -181,6 +192,8 @@ def test_sessions_have_the_form_of_the_document_and_names_of_their_own(notebook:
     with Notebook(notebook.work_dir, agent="reader", memory=notebook.memory) as other:
         assert other.sessions.own() == []
         assert len(other.sessions.all()) == 2
+    unnamed = notebook.sessions.write(SessionNote("Fix the build of the importer before noon", "Done."), at)
+    assert unnamed.name == f"{stamp}_Fix-the-build-of-the-importer.md"
     hostile = notebook.sessions.write(SessionNote("a", "b", "../../etc/passwd\n"), at)
     assert hostile.parent == notebook.work_dir / ".sessions"
 
@@ -255,7 +268,7 @@ def test_forgetting_a_turn_takes_the_line_that_was_learned_from_it(notebook: Not
         notebook.memory.forget(turn.id)
         assert notebook.knowledge_page.path in notebook.sync().written
     else:
-        notebook.forget(turn.id)
+        assert notebook.knowledge_page.path in notebook.forget(turn.id).rewritten
     assert path.read_text() == (
         "# Agent Knowledge\n\n- Dates are written as 2025-01-05.\n- Ana drinks tea.\n- 我喜欢短句。\n"
     )

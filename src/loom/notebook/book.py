@@ -58,10 +58,12 @@ _SESSION_TOKENS = 400
 class NotebookForgotten(ForgetReceipt):
     """What `Notebook.forget` removed: the receipt of the memory, and the files that went with it.
 
-    `copies` names places out of reach that may hold earlier texts of the files, such as a version history.
+    `rewritten` are the files that lost lines which were learned from what is forgotten. `copies` names places out of
+    reach that may hold earlier texts of the files, such as a version history.
     """
 
     files: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
 
 
@@ -191,11 +193,13 @@ class Notebook(Closing):
             known = self.pages.text(page) or _NEW_KNOWLEDGE
             if line in known.splitlines():
                 return self.pages.history(page)[-1]
-            gap = "\n" if known.strip() == _NEW_KNOWLEDGE.strip() else ""
+            end = "\r\n" if "\r\n" in known else "\n"
+            begun = known if known.endswith("\n") else f"{known}{end}"
+            gap = end if known.strip() == _NEW_KNOWLEDGE.strip() and begun.count("\n") == 1 else ""
             versions = self.pages.history(page)
             trust = lower_trust(Trust.AGENT, versions[-1].trust) if versions else Trust.AGENT
             learned = {line: ids} if ids else {}
-            return self.pages.write(page, f"{known.rstrip()}\n{gap}{line}\n", trust=trust, learned=learned)
+            return self.pages.write(page, f"{begun}{gap}{line}{end}", trust=trust, learned=learned)
 
     def knowledge_pages(self) -> list[Page]:
         """Return all pages of this agent's knowledge: the one in use, its variants, further files under `knowledge`,
@@ -462,11 +466,13 @@ class Notebook(Closing):
         with locked(self.work_dir / ".notes"):
             self.sync()
             receipt = memory.forget(ids)
-            files = self.sync().forgotten
+            done = self.sync()
             for folder in (self.work_dir, *(path for path in (self.work_dir / ".notes").rglob("*") if path.is_dir())):
                 remove_leftovers(folder)
         values = {one.name: getattr(receipt, one.name) for one in fields(receipt)}
-        return NotebookForgotten(**values, files=files, copies=tuple(self.copies()))
+        return NotebookForgotten(
+            **values, files=done.forgotten, rewritten=tuple(dict.fromkeys(done.written)), copies=tuple(self.copies())
+        )
 
     def copies(self) -> list[str]:
         """Return the places out of reach of `forget` that may hold earlier texts: a version history, if any."""

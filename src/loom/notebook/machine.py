@@ -10,6 +10,7 @@ called. An item that is only text goes to `do`; without `do` the process waits t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -76,6 +77,10 @@ class Steps:
         self.used += 1
         return True
 
+
+# How a message begins that names a file and a line, and the variables that name the processes below.
+_PLACE = re.compile(r"[^/\s]+\.md, line \d")
+_BEGUN = re.compile(r"run_\d+")
 
 Transition = Callable[[TaskProcess], TaskProcess]
 """The change of a process by one step. It may be applied again, to a file that was edited."""
@@ -245,7 +250,9 @@ class Machine:
         report = Machine(path, functions=self._functions, do=self._do, depth=self._depth + 1).go_on(steps)
         if report.outcome is not Outcome.DONE:
             phase = "executing" if report.outcome is Outcome.OUT_OF_STEPS else str(report.outcome)
-            raise _Halt(report.outcome, f"{begun}: {report.message}", lambda now: now.in_phase(phase))
+            # A failure names its own file and line already.
+            message = report.message if _PLACE.match(report.message) else f"{begun}: {report.message}"
+            raise _Halt(report.outcome, message, lambda now: now.in_phase(phase))
         result = report.process.variables.get("result", "")
         then = self._judged(process.assigned(name, ""), result, "", run.result)
         return lambda now: then(now.assigned(name, ""))
@@ -256,6 +263,8 @@ class Machine:
         if not program.exists():
             raise InvalidInput(f"there is no process {file!r} beside {self.path.name}")
         process = TaskProcess.parse(read_text(program), file).moved(1, phase="executing")
+        for name in filter(_BEGUN.fullmatch, process.variables):
+            process = process.assigned(name, "")  # of a program that is under way itself
         for name, value in variables.items():
             process = process.assigned(name, value)
         number = 1

@@ -19,6 +19,7 @@ __all__ = [
     "exists",
     "locked",
     "place_in",
+    "problem_of",
     "read_text",
     "remove_leftovers",
     "replace_text",
@@ -86,6 +87,12 @@ def _decoded(content: bytes, path: Path) -> str:
         line = text[: text.index("\0")].count("\n") + 1
         raise InvalidInput(f"{path}, line {line}: the file is binary (it has a zero byte); a notebook reads text")
     return text
+
+
+def problem_of(path: str, place: Path, error: Exception) -> str:
+    """Return what is wrong with a file, with its path in the notebook in the place of the absolute one."""
+    told = str(error)
+    return f"{path}{told.removeprefix(str(place))}" if told.startswith(str(place)) else f"{path}: {told}"
 
 
 def write_text(path: Path, text: str) -> None:

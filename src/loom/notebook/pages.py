@@ -27,6 +27,7 @@ from loom.notebook.note_files import (
     exists,
     locked,
     place_in,
+    problem_of,
     read_text,
     replace_text,
     write_text,
@@ -307,7 +308,7 @@ class Pages:
                     try:
                         base = self._synced(page, state.get(page.path), doing)
                     except LoomError as error:
-                        doing.problems.append(f"{page.path}: {error}")
+                        doing.problems.append(problem_of(page.path, self._root / page.path, error))
                         doing.unreadable.append(str(error))
                         continue
                     if base != state.get(page.path):

@@ -314,7 +314,8 @@ def _pointer(value: str, items: int, where: str) -> int:
     if not re.fullmatch(r"\d{1,9}", value):
         raise InvalidInput(f"{where}: the pointer is {value[:40]!r}; it must be the number of an item")
     if not 1 <= int(value) <= items + 1:
-        raise InvalidInput(f"{where}: the pointer is {value}, and there are {items} items")
+        there = "there is 1 item" if items == 1 else f"there are {items} items"
+        raise InvalidInput(f"{where}: the pointer is {value}, and {there}")
     return int(value)
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from loom.drafts import Attributes
 from loom.errors import InvalidInput, LoomError, NotFound, StoreUnavailable
 from loom.memory.manager import MemoryManager
-from loom.notebook.note_files import locked, read_text, remove_leftovers, write_text
+from loom.notebook.note_files import locked, problem_of, read_text, remove_leftovers, write_text
 from loom.notebook.pages import Synced
 from loom.storage.contract import Dimensions, Filter, ForgetReceipt, Record
 from loom.types import MemoryTier, Trust
@@ -25,6 +25,8 @@ SESSION = "session"
 
 _EVENT = Dimensions("world", "event", "instance")
 _LONGEST_NAME = 60
+# The words of a request that name its session.
+_NAMING_WORDS = 6
 _MOST_IN_A_SECOND = 1000
 _PAGE = 500
 _PREFIX = "session:"
@@ -37,7 +39,9 @@ _OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """A finished session. `tools` counts the calls of each tool, `sources` are the ids of the turns it tells of.
+    """A finished session. `task` names it in its file's name: by default the first words of the request.
+
+    `tools` counts the calls of each tool, `sources` are the ids of the turns it tells of.
 
     `succeeded` says whether the task was done, None if it was not judged. `knowledge` names the knowledge that was
     in use, and `knowledge_version` its version; a notebook fills both in.
@@ -45,7 +49,7 @@ class SessionNote:
 
     request: str
     response: str
-    task: str = "task"
+    task: str = ""
     duration_s: float = 0.0
     rounds: int = 0
     tools: Mapping[str, int] = field(default_factory=dict)
@@ -91,7 +95,7 @@ class Sessions:
         if note.succeeded is not None:
             metadata["succeeded"] = note.succeeded
         with locked(self.folder):
-            path = self._free(stamp, note.task)
+            path = self._free(stamp, note.task or " ".join(note.request.split()[:_NAMING_WORDS]))
             # The memory before the file: a noted file without a memory counts as forgotten.
             self._store(path.name, text, Trust.AGENT, metadata, note.sources)
             write_text(path, text)
@@ -159,7 +163,7 @@ class Sessions:
                     if self._read_edit(name, trust):
                         read.append(f".sessions/{name}")
                 except LoomError as error:
-                    problems.append(f".sessions/{name}: {error}")
+                    problems.append(problem_of(f".sessions/{name}", self.folder / name, error))
             expected = map(_name_of, (one.id for one in self.each())) if only is None else names
             missing = [
                 f".sessions/{name}" for name in expected if not (self.folder / name).exists() and self.find(name)

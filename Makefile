@@ -20,9 +20,13 @@ $(READY): pyproject.toml hatch_build.py src/loom/__init__.py src/loom/index/kern
 demo: $(READY) ## load a small conversation, ask it questions, show what was recalled and why
 	$(BIN)/loom demo
 
-# Without LOOM_REQUIRE_ALL, tests whose programs could not be installed are skipped.
+# More workers than cores: some tests wait for processes, leases and the disk. Neighbouring tests share a worker, and so
+# the stores that they begin with. Without LOOM_REQUIRE_ALL, tests whose programs could not be installed are skipped.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak"
 test: $(READY) clients ## all the tests; about eleven minutes on two cores
-	env -u LOOM_REQUIRE_ALL $(BIN)/python -m pytest -n 2 -m "not soak" $(if $(LOOM_REQUIRE_ALL),--require-all) $(ARGS)
+	@echo "all the tests with $(WORKERS) workers: about eleven minutes on two cores; ARGS=tests/recall runs one folder"
+	env -u LOOM_REQUIRE_ALL $(PYTEST) $(if $(LOOM_REQUIRE_ALL),--require-all) $(ARGS)
 
 # MCP clients from npm, pinned; they talk to servers on loopback alone. A machine without npm goes on without them.
 # The source distribution of the installed anthropic package has the tests of its memory tool.
@@ -53,7 +57,7 @@ docs: $(READY) ## the documentation site in docs/_build/html; any warning is an 
 
 # Lines and branches. The gate is in pyproject.toml.
 coverage: $(READY) clients ## all the tests, with the coverage of lines and branches
-	$(BIN)/python -m pytest -n 2 -m "not soak" --cov --cov-report term:skip-covered $(ARGS)
+	$(PYTEST) --cov --cov-report term:skip-covered $(ARGS)
 
 $(VENV)/.release: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[release]"

@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import os
 import socket
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,21 @@ from tests.postgres_server import VARIABLE, PostgresServer, find_programs, given
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("random", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+SURFACES = {
+    "agent": "agents",
+    "testing": "agents",
+    "cli": "shell",
+    "hooks": "plugins",
+    "importers": "importers",
+    "mcp_server": "MCP",
+    "notebook": "notebook",
+    "operations": "shell",
+    "test_documentation.py": "documents",
+    "test_project_files.py": "documents",
+}
+"""The folders and files of tests that are about a surface; the others are about the core."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +59,24 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def surface(test: str) -> str:
+    """The surface that a test is about, or "core"."""
+    room = test.split("/")[1]
+    return "PostgreSQL" if "postgres" in test.lower() else SURFACES.get(room, "core")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How long the tests of each surface took, added up; with several workers the run takes less."""
+    seconds: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[surface(report.nodeid)] += report.duration
+    told = [f"{name} {seconds[name]:.0f}" for name in sorted(seconds, key=seconds.__getitem__, reverse=True)]
+    if told:
+        terminalreporter.write_line(f"seconds of tests: {', '.join(told)}")
 
 
 @pytest.fixture(autouse=True, scope="session")

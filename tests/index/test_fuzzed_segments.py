@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = int(os.environ.get("FUZZ_CASES", "40"))
+CASES = int(os.environ.get("FUZZ_CASES", "20"))
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures the child by /proc")
 

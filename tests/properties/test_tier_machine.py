@@ -906,7 +906,7 @@ def assert_is_whole(task: Task, item: Item) -> None:
 
 
 _EXAMPLES = settings(
-    max_examples=40,
+    max_examples=20,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

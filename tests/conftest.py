@@ -61,10 +61,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def surface(test: str) -> str:
-    """The surface that a test is about, or "core"."""
-    room = test.split("/")[1]
-    return "PostgreSQL" if "postgres" in test.lower() else SURFACES.get(room, "core")
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    path = item.nodeid.partition("::")[0]
+    room = SURFACES.get(path.split("/")[1], "core")
+    needs_server = {"postgres_server", "postgres_url"} & {*getattr(item, "fixturenames", ())}
+    item.user_properties.append(("surface", "PostgreSQL" if needs_server else room))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -73,7 +74,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[surface(report.nodeid)] += report.duration
+                seconds[str(dict(report.user_properties)["surface"])] += report.duration
     told = [f"{name} {seconds[name]:.0f}" for name in sorted(seconds, key=seconds.__getitem__, reverse=True)]
     if told:
         terminalreporter.write_line(f"seconds of tests: {', '.join(told)}")

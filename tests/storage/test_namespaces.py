@@ -147,6 +147,42 @@ def test_a_namespace_in_memory_is_forgotten_too() -> None:
         assert memory.namespaces() == ()
 
 
+def test_a_namespace_of_a_server_is_forgotten_and_the_others_stay_whole(postgres_url: str) -> None:
+    import psycopg
+
+    from loom.storage.postgres.connections import Address
+
+    for namespace in ("alicemark", "bobmark"):
+        with loom.open(postgres_url, namespace=namespace, embedder=FakeEmbedder(16)) as memory:
+            memory.remember([f"note {number} of {namespace}words" for number in range(6)])
+            assert memory.flush().complete
+    with loom.open(postgres_url, namespace="bobmark", embedder=FakeEmbedder(16), all_namespaces=True) as memory:
+        assert memory.forget_namespace("alicemark").records == 6
+        assert memory.namespaces() == ("bobmark",)
+        assert memory.check().ok
+        assert memory.recall("note 3")[0].content == "note 3 of bobmarkwords"
+        assert (memory.get_stats()["records"], memory.get_stats()["vectors"]) == (6, 6)
+        with pytest.raises(NotFound):
+            memory.forget_namespace("alicemark")
+    address = Address.of(postgres_url)
+    with psycopg.connect(address.conninfo) as connection:
+        connection.execute("SELECT set_config('search_path', %s, true)", [address.schema])
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s", [address.schema]
+        ).fetchall()
+        holding = {
+            word: [
+                table
+                for (table,) in tables
+                for needle in (word, word.encode().hex())
+                if connection.execute(f"SELECT 1 FROM {table} t WHERE t::text LIKE '%{needle}%' LIMIT 1").fetchone()
+            ]
+            for word in ("alicemark", "bobmark")
+        }
+    assert holding["alicemark"] == []
+    assert holding["bobmark"]
+
+
 def test_a_reader_forgets_no_namespace(path: Path) -> None:
     with (
         loom.open(path, namespace="bobmark", embedder="none", read_only=True, all_namespaces=True) as memory,

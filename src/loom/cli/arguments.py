@@ -71,10 +71,6 @@ class _Top(_Parser):
         return "\n".join(lines) + "\n"
 
 
-def _shortened(text: str) -> str:
-    return textwrap.shorten(text, 66, placeholder=" ...")
-
-
 def _add_command(commands: Any, operation: Operation) -> None:
     title = f"{operation.summary[0].upper()}{operation.summary[1:]}."
     examples = "".join(f"\n  {example}" for example in operation.examples)

@@ -480,10 +480,6 @@ class MessageConverter:
             messages.append({"role": "assistant", "content": _spoken(outcome)})
         return messages
 
-    def convert_all(self, tasks: Iterable[Task]) -> list[Message]:
-        """The messages of several tasks, in the order given."""
-        return [message for task in tasks for message in self.convert(task)]
-
     @staticmethod
     def _outcome(task: Task) -> str:
         parts = [f"error: {task.error}"] if task.error else []

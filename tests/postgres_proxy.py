@@ -49,6 +49,7 @@ class Way:
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._loses = self._held = self._closed = False
+        self._cuts_at: tuple[bytes, bool] | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / _SOCKET))
         self._listener.listen(64)
@@ -58,6 +59,10 @@ class Way:
     def lose_next_answer(self) -> None:
         """Forward the next question, wait for its whole answer, and close the connection instead of forwarding it."""
         self._loses = True
+
+    def cut_at(self, question: bytes, *, answered: bool) -> None:
+        """Close the connection that asks this, instead of forwarding the question or, if `answered`, its answer."""
+        self._cuts_at = question, answered
 
     def hold(self, *, new: bool = False) -> None:
         """Forward nothing on the present connections, as a slow network does; with `new`, on new ones neither."""
@@ -122,6 +127,10 @@ class Way:
                             data = link.client.recv(1 << 16)
                             if not data:  # the server is not told: it finishes what it was asked for
                                 ready.unregister(link.client)
+                            if self._cuts_at is not None and self._cuts_at[0] in data:
+                                (_, self._loses), self._cuts_at = self._cuts_at, None
+                                if not self._loses:
+                                    return
                             link.to_server += data
                         else:
                             data = link.server.recv(1 << 16)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import loom
+from loom.errors import StoreUnavailable
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
 from tests.postgres_server import PostgresServer
@@ -154,3 +155,57 @@ def test_a_statement_that_arrives_after_its_repetition_writes_nothing(
         way.release()
         wait_for(lambda: way.answers > asked)
         assert execute("SELECT count(*) FROM SCHEMA.records") == [(3,)]
+
+
+# -- transactions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_outcome_of_a_commit_on_a_lost_connection_is_found_out(
+    on_the_way: tuple[str, Way], execute: Execute, answered: bool
+) -> None:
+    url, way = on_the_way
+    with opened(url) as memory:
+        memory.remember("first", id="first")
+
+        def write() -> None:
+            with memory.store.transaction() as transaction:
+                transaction.put_entry("key", "value", writer="w")
+                way.cut_at(b"COMMIT", answered=answered)
+
+        if answered:
+            write()  # it was kept, and the caller need not know
+        else:
+            with pytest.raises(StoreUnavailable, match="nothing was written"):
+                write()
+        assert execute("SELECT count(*) FROM SCHEMA.entries") == [(int(answered),)]
+        assert contents(memory) == ["first"]
+        assert memory.check().ok
+
+
+def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(
+    on_the_way: tuple[str, Way], postgres_server: PostgresServer, execute: Execute
+) -> None:
+    url, way = on_the_way
+    with opened(url, busy_timeout_s=0.05) as memory, psycopg.connect(postgres_server.url, autocommit=True) as other:
+        memory.remember("first")
+        statement = f"SELECT 1 FROM {url.partition('schema=')[2].partition('&')[0]}.heads FOR UPDATE"
+        # It takes the lock after the write, and before the question for its outcome.
+        locking = threading.Thread(target=execute, args=(f"BEGIN; {statement}",))
+
+        def is_waiting() -> bool:
+            query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+            return other.execute(query, [f"%{statement}"]).fetchone() == (1,)
+
+        def write() -> None:
+            with memory.store.transaction() as transaction:
+                transaction.put_entry("key", "value", writer="w")
+                locking.start()
+                wait_for(is_waiting)
+                way.cut_at(b"COMMIT", answered=True)
+
+        with pytest.raises(StoreUnavailable, match="not known"):
+            write()
+        locking.join(WITHIN_S)
+        execute("ROLLBACK")
+        assert execute("SELECT count(*) FROM SCHEMA.entries") == [(1,)]

@@ -78,7 +78,9 @@ _SPELLINGS = {
         "SELECT h.seq, h.committed_at, "
         "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
         "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
-        "(SELECT name FROM namespaces WHERE number = ?1), h.revision FROM heads h WHERE h.namespace = ?1"
+        "(SELECT name FROM namespaces WHERE number = ?1), h.revision, "
+        "pg_current_xact_id_if_assigned(), extract(epoch FROM pg_postmaster_start_time()) "
+        "FROM heads h WHERE h.namespace = ?1"
     ),
     NOTE_USES: (
         "INSERT INTO accesses (namespace, node, record, count, last_at, previous_at) "

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -67,6 +67,13 @@ _inherited: list[object] = []  # connections of a parent process: referenced, so
 
 class LostInWrite(Exception):
     """The connection was lost inside a write of one statement, so it is not known whether the write was kept."""
+
+
+class _Mark(NamedTuple):
+    """The number of a transaction, and the start of its server as a text."""
+
+    transaction: str | None
+    server_start: str | None
 
 
 class _Scope(threading.local):
@@ -232,7 +239,7 @@ class Engine:
         Raises `StoreBusy` if others write for longer than `wait_s`, by default the store's `busy_timeout_s`.
         """
         self._check_writable()
-        raw, head = self._locked(self._busy_timeout_s if wait_s is None else wait_s)
+        raw, head, mark = self._locked(self._busy_timeout_s if wait_s is None else wait_s)
         self._scope.writing = True
         connection = self.connection_on(raw)
         connection.head = head
@@ -244,7 +251,7 @@ class Engine:
                 except BaseException:
                     self.counts.forget()
                     raise
-                self._commit(raw)
+                self._commit(raw, mark)
         finally:
             self._scope.writing = False
             _roll_back(raw)
@@ -351,8 +358,11 @@ class Engine:
         """The error for a server that closes every connection."""
         return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
 
-    def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
-        """Begin a transaction with the lock of the namespace. Returns the connection and the result of `BEGUN`."""
+    def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None, _Mark | None]:
+        """Begin a transaction with the lock of the namespace.
+
+        Returns the connection, the result of `BEGUN`, and the mark of the transaction.
+        """
         number = f"{self.namespace:d}"
         begun = self._spelled_out(BEGUN).decode()
         heads = self.dialect.table("heads")
@@ -365,13 +375,13 @@ class Engine:
             ),
         )
         if not result.ntuples:
-            return raw, None
-        values = [result.get_value(0, column) for column in range(6)]
-        seq, committed_at, space, settings, name, revision = (
+            return raw, None, None
+        values = [result.get_value(0, column) for column in range(8)]
+        seq, committed_at, space, settings, name, revision, *mark = (
             None if value is None else value.decode() for value in values
         )
         self._head = Head(settings, int(revision or 0), space is not None)
-        return raw, (int(seq or 0), int(committed_at or 0), space, settings, name)
+        return raw, (int(seq or 0), int(committed_at or 0), space, settings, name), _Mark(*mark)
 
     def _spelled_out(self, statement: str) -> bytes:
         """A statement whose only value is the number of the namespace, with that number."""
@@ -393,18 +403,52 @@ class Engine:
                 if self._closed or threading.current_thread() in self._hurried:
                     raise Closed("the memory was closed while it waited for another writer") from None
 
-    def _commit(self, raw: psycopg.Connection[Any]) -> None:
+    def _commit(self, raw: psycopg.Connection[Any], mark: _Mark | None) -> None:
         try:
             done = _execute(raw, b"COMMIT")
         except psycopg.OperationalError as error:
             if not is_gone(error):
                 raise
-            raise StoreUnavailable(
-                f"the connection to {self.server.place} was lost while a write was committed, so it is not known "
-                "whether it was kept. Writing the same records under the same ids again is safe."
-            ) from error
+            raw.close()
+            kept = None if mark is None else self._is_kept(mark)
+            if kept:
+                return
+            told = (
+                "so it is not known whether it was kept. Writing the same records under the same ids again is safe."
+                if kept is None
+                else "and the server did not keep it; nothing was written. Try again."
+            )
+            lost = f"the connection to {self.server.place} was lost while a write was committed, {told}"
+            raise StoreUnavailable(lost) from error
         if done.command_status != b"COMMIT":
             raise StoreUnavailable(f"{self.server.place} rolled a write back; nothing was written. Try again.")
+
+    def _is_kept(self, mark: _Mark) -> bool | None:
+        """Whether a transaction whose connection was lost during its commit was kept; None if that is not known.
+
+        Takes the lock of the namespace, which the transaction has until it has ended. Commits a change of its own:
+        where standbys confirm commits, they have confirmed the earlier one then. A server that was started since, or
+        another one, may have given the number of a lost transaction to another, so it can only deny.
+        """
+        heads = self.dialect.table("heads")
+        try:
+            raw, _, here = self._locked(self._busy_timeout_s)
+            try:
+                row = raw.execute("SELECT pg_xact_status(CAST(%s AS xid8))", [mark.transaction]).fetchone()
+                (status,) = row or (None,)
+                _execute(raw, f"UPDATE {heads} SET seq = seq WHERE namespace = {self.namespace:d}; COMMIT".encode())
+            finally:
+                _roll_back(raw)
+                self.server.give_back(raw)
+        except errors.InvalidParameterValue:  # a number that this server has not given yet
+            return False
+        except (psycopg.Error, LoomError) as error:
+            log.info("the outcome of a commit cannot be found out: %s", type(error).__name__)
+            return None
+        if status == "aborted":
+            return False
+        is_same_server = here is not None and here.server_start == mark.server_start
+        return True if status == "committed" and is_same_server else None
 
     # -- operations of files that a server does not need -----------------------------------------------
 

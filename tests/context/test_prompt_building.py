@@ -183,7 +183,7 @@ def test_explaining_shows_shares_items_and_what_is_left_out(memory: Memory) -> N
     shown = context.explain()
     there = {item.id for item in context.items}
     left = {one.id for one in context.dropped} - there
-    assert f"{context.tokens:,} of 300 tokens; {len(context.items)} items, {len(left)} left out" in shown
+    assert f"{context.tokens:,} of 300 tokens; items in: {len(context.items)}, left out: {len(left)}" in shown
     assert all(shown.count(id) == 1 for id in (*there, *left))
     assert "recall" in shown
     assert "no room" in shown
@@ -344,7 +344,7 @@ def test_a_turn_too_long_for_the_prompt_is_shortened_and_leaves_no_gap(memory: M
     assert 450 < context.tokens <= 500
     (item,) = [one for one in context.items if one.shortened]
     assert re.fullmatch(r"recent; shortened: [34]\d\d of 2,\d\d\d tokens", item.reason)
-    assert "1 shortened" in context.explain()
+    assert "shortened: 1" in context.explain()
 
 
 def test_a_long_pause_in_the_conversation_is_told(memory: Memory) -> None:

@@ -215,7 +215,7 @@ def check_cuts(context: Context, said: list[dict[str, str]]) -> None:
     told = "\n".join(message["content"] or "" for message in context)
     short = [item for item in context.items if item.shortened]
     assert ("tokens left out]" in told) >= bool(short)
-    assert f", {len(short)} shortened" in context.explain() or not short
+    assert f", shortened: {len(short)}" in context.explain() or not short
     assert all("; shortened: " in item.reason and item.reason in context.explain() for item in short)
     there = {item.text for item in context.items if not item.shortened}
     missing = [message for message in said if message not in shown and message["content"] not in there]

@@ -209,9 +209,9 @@ class Context(list[Message]):
         out = list(left.values())
         again = len(self.dropped) - len(out)
         short = sum(item.shortened for item in self.items)
-        whole = f"{self.tokens:,} of {self.budget:,} tokens; {len(self.items)} items, {len(out)} left out"
+        whole = f"{self.tokens:,} of {self.budget:,} tokens; items in: {len(self.items)}, left out: {len(out)}"
         lines = [
-            f"{whole}, {short} shortened" if short else whole,
+            f"{whole}, shortened: {short}" if short else whole,
             "",
             f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error",
         ]

@@ -8,7 +8,7 @@ reading them does not depend on the size of the memory. `loom.knowledge.instruct
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -43,11 +43,8 @@ class Standing(NamedTuple):
     instruction: Instruction
     record: Record
     wish: Wish
-
-    @property
-    def said_in(self) -> int:
-        """The sequence number of the turn that gave it, 0 if unknown."""
-        return int(_data(self.record).get("said_in", 0))
+    said_in: int
+    """The sequence number of the turn that gave it, 0 if unknown."""
 
     @property
     def is_alone(self) -> bool:
@@ -103,16 +100,28 @@ class StandingInstructions:
         records = self._store.records(unread) if unread else {}
         without = [seq for seq, one in known.items() if one.wish.vector is None] + list(records)
         vectors = self._store.vectors(without) if without and self._store.space is not None else {}
+        turns = self._store.records({_said_in(record) for record in records.values()}) if records else {}
         for seq in without:
             if seq in records:
                 sources = self._store.neighbours(records[seq].id)[0]
                 one = record_as_instruction(records[seq], sources)
                 wish = Wish.of(one.text, one.condition, one.kind, vectors.get(seq))
-                known[seq] = Standing(one, records[seq], wish)
+                known[seq] = Standing(one, records[seq], wish, self._turn(records[seq], sources, turns))
             elif seq in vectors:
                 known[seq] = known[seq]._replace(wish=known[seq].wish._replace(vector=vectors[seq]))
         self._known = known
         return known
+
+    def _turn(self, record: Record, sources: Collection[str], turns: Mapping[int, Record]) -> int:
+        """The sequence number of the turn that gave an instruction.
+
+        In a restored or migrated memory the number that the instruction noted may name another record.
+        """
+        noted = _said_in(record)
+        if not sources or (noted in turns and turns[noted].id in sources):
+            return noted
+        found = (self._store.get(source) for source in sorted(sources))
+        return next((turn.seq for turn in found if turn is not None), 0)
 
     # -- keeping -----------------------------------------------------------------------------------------
 
@@ -283,6 +292,11 @@ def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstructi
 def _topic_of(record: Record) -> InstructionTopic:
     one = record_as_instruction(record, ())
     return InstructionTopic.of(one.text, one.condition, one.kind, one.scope)
+
+
+def _said_in(record: Record) -> int:
+    """The sequence number that an instruction noted of its turn, 0 without one."""
+    return int(_data(record).get("said_in", 0))
 
 
 def _data(record: Record) -> Mapping[str, Any]:

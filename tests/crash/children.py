@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 from unittest import mock
@@ -376,6 +377,41 @@ def increment(path: str, key: str, count: int) -> None:
                 except VersionConflictError:
                     lost += 1
     say({"lost": lost})
+
+
+def host(path: str, number: int, hosts: int, threads: int, count: int, **options: Any) -> None:
+    """Write from several threads, and look after each write for what another host has written last.
+
+    Says what was acknowledged; raises where a record of the other host is not found or a tier exceeds its budget.
+    """
+    with open_memory(path, **options) as memory:
+        store = memory.store
+        budgets = {tier: getattr(memory.settings, f"{tier}_token_budget") for tier in ("l2", "l3", "l4")}
+
+        def write(thread: int) -> list[str]:
+            acknowledged = []
+            for turn in range(count):
+                word = unique_word((number * threads + thread) * count + turn)
+                said: dict[str, Any] = ({}, {"id": word}, {"importance": 0.95})[(thread + turn) % 3]
+                memory.remember(f"{word} was written by host {number}", **said)
+                acknowledged.append(word)
+                with store.transaction() as transaction:
+                    transaction.put_entry(f"host-{number}", word, writer="host")
+                    total = transaction.entry("total")
+                    transaction.put_entry("total", 1 + (0 if total is None else total.content), writer="host")
+                newest = store.entry(f"host-{(number + 1) % hosts}")
+                if newest is not None:
+                    found = memory.recall(newest.content, limit=1)
+                    assert found, f"{newest.content} was written by another host and is not found"
+                    assert newest.content in found[0].content
+                with store.reading():
+                    held = {tier: sum(store.sizes("default", tier).values()) for tier in budgets}
+                assert all(held[tier] <= budgets[tier] for tier in budgets), (held, budgets)
+            return acknowledged
+
+        with ThreadPoolExecutor(threads) as pool:
+            for words in pool.map(write, range(threads)):
+                say(words)
 
 
 def claim(path: str, keys: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +103,55 @@ def test_processes_on_a_server_lose_nothing(postgres_url: str) -> None:
         entry = memory.store.entry("counter")
         assert entry is not None
         assert (entry.content, entry.version) == (80, 80)
+
+
+def hosts_share(places: Sequence[str], threads: int, count: int) -> None:
+    """One process for each place, all of the same memory, and threads in each: nothing lost, nothing twice."""
+    options: dict[str, Any] = {"index_tail_records": 20, "lease_s": 1.0, "l2_token_budget": 200}
+    loom.open(places[0], embedder="none", derive=False, **options).close()
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(
+                Child("host", path=place, number=at, hosts=len(places), threads=threads, count=count, **options)
+            )
+            for at, place in enumerate(places)
+        ]
+        acknowledged = [word for child in children for line in child.finish() for word in json.loads(line)]
+    assert len(set(acknowledged)) == len(places) * threads * count
+    with loom.open(places[0], embedder="none", derive=False, **options) as memory:
+        assert memory.flush().complete
+        written = [record.content.split()[0] for record in memory.list(limit=len(acknowledged) + 1).records]
+        assert sorted(written) == sorted(acknowledged)
+        total = memory.store.entry("total")
+        assert total is not None
+        assert total.content == len(acknowledged)
+        assert all(word in memory.recall(word, limit=1)[0].content for word in acknowledged[::3])
+        assert_sound(memory)
+
+
+def places_of(hosts: int, path: Path, url: str | None) -> list[str]:
+    """The same memory for several hosts: a file, or a server and a cache for each."""
+    if url is None:
+        return [str(path / "agent.loom")] * hosts
+    base = url.partition("&cache=")[0]
+    return [f"{base}&cache={path / f'host-{number}'}" for number in range(hosts)]
+
+
+@pytest.mark.parametrize("backend", ["file", "server"])
+def test_threads_of_several_hosts_find_what_the_others_write(
+    tmp_path: Path, backend: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres_url") if backend == "server" else None
+    hosts_share(places_of(3, tmp_path, url), 4, 2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", ["file", "server"])
+def test_64_threads_of_8_hosts_find_what_the_others_write(
+    tmp_path: Path, backend: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("postgres_url") if backend == "server" else None
+    hosts_share(places_of(8, tmp_path, url), 8, max(3, scaled(40)))
 
 
 def test_compare_and_set_on_a_new_key_has_one_winner(tmp_path: Path) -> None:

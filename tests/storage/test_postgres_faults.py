@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 import loom
-from loom.errors import StoreUnavailable
+from loom.errors import ForgetPending, StoreBusy, StoreFull, StoreUnavailable
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, find_programs
 
 pytest.importorskip("psycopg")
 
@@ -209,3 +213,141 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(
         locking.join(WITHIN_S)
         execute("ROLLBACK")
         assert execute("SELECT count(*) FROM SCHEMA.entries") == [(1,)]
+
+
+# -- anything else ---------------------------------------------------------------------------------------------------
+
+
+def test_connections_that_are_terminated_in_the_middle_of_anything_cost_nothing(
+    on_the_way: tuple[str, Way], execute: Execute
+) -> None:
+    url, _ = on_the_way
+    stop = threading.Event()
+    cuts: list[int] = []
+    ours = (
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE application_name = 'loom' AND pid <> pg_backend_pid()"
+    )
+
+    def cut() -> None:
+        while not stop.wait(0.05):
+            cuts.append(execute(ours)[0][0])
+
+    def insist(action: Callable[[], object]) -> None:
+        """Repeat what may be repeated: the same ids, a forgetting, a question."""
+        deadline = time.monotonic() + WITHIN_S
+        while True:
+            try:
+                action()
+            except (StoreBusy, StoreUnavailable, ForgetPending):
+                assert time.monotonic() < deadline
+            else:
+                return
+
+    with opened(url, embedder=FakeEmbedder(dimensions=16), index_tail_records=10, lease_s=1.0) as memory:
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        try:
+            for number in range(6):
+                insist(partial(memory.remember, f"alone {number}", id=f"a{number}"))
+                many = [{"content": f"of many {number} {at}", "id": f"m{number}-{at}"} for at in range(6)]
+                insist(partial(memory.remember, many, importance=0.9))
+                insist(partial(memory.context, f"alone {number}", budget=500))
+                if number % 3 == 2:
+                    insist(partial(memory.forget, f"m{number}-0"))
+            wait_for(lambda: len(cuts) > 3)
+        finally:
+            stop.set()
+            cutter.join(WITHIN_S)
+        insist(lambda: memory.flush(timeout_s=WITHIN_S))
+        assert sum(cuts) > 2
+        expected = {f"alone {number}" for number in range(6)}
+        expected |= {f"of many {number} {at}" for number in range(6) for at in range(6) if at or number % 3 != 2}
+        assert contents(memory) == sorted(expected)
+        assert [hit.id for hit in memory.recall("alone 5", limit=1)] == ["a5"]
+        assert memory.check().ok
+
+
+def test_a_host_that_is_cut_off_in_a_write_holds_the_others_up_and_no_longer_than_its_connection(
+    on_the_way: tuple[str, Way], execute: Execute, tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    url, way = on_the_way
+    schema = url.partition("schema=")[2].partition("&")[0]
+    begun, end = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    def write(memory: Memory) -> None:
+        try:
+            with memory.store.transaction() as transaction:
+                transaction.put_entry("by the lost host", 1, writer="lost")
+                begun.set()
+                end.wait(WITHIN_S)
+                transaction.put_entry("by the lost host", 2, writer="lost")
+        except StoreUnavailable as error:
+            failed.append(error)
+
+    other_url = f"{postgres_server.url}&schema={schema}&cache={tmp_path / 'other'}"
+    with opened(url) as lost, opened(other_url, busy_timeout_s=0.2) as other:
+        writer = threading.Thread(target=write, args=(lost,))
+        writer.start()
+        assert begun.wait(WITHIN_S)
+        way.hold(new=True)  # the host is cut off, or stopped: the server hears nothing of it
+        with pytest.raises(StoreBusy):
+            other.remember("while the lost host holds the lock")
+        # The server gives a silent transaction up after a while; the test does not wait as long.
+        execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'")
+        other.remember("after the server gave the lost host up", id="after")
+        way.release()
+        end.set()
+        writer.join(WITHIN_S)
+        assert failed
+        assert other.store.entry("by the lost host") is None
+        assert contents(other) == ["after the server gave the lost host up"]
+        lost.remember("the lost host is back")
+        assert len(contents(other)) == 2
+        assert other.check().ok
+
+
+def test_a_full_disk_of_the_server_refuses_writes_and_loses_none(
+    postgres_server: PostgresServer, tmp_path: Path, execute: Execute, on_the_way: tuple[str, Way]
+) -> None:
+    disk = Path(tempfile.mkdtemp(prefix="loom-full-disk-"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m,mode=0777", "tmpfs", str(disk)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        disk.rmdir()
+        pytest.skip("mounting a small file system needs the rights of root")
+    name = f"full_{disk.name[-8:].lower()}"
+    url = f"{postgres_server.store_url(tmp_path)}&options=-cdefault_tablespace%3D{name}"
+    try:
+        place = disk / "tables"
+        place.mkdir()
+        programs = find_programs()
+        assert programs is not None
+        programs.own(place)
+        execute(f"CREATE TABLESPACE {name} LOCATION '{place}'")
+        acknowledged: list[str] = []
+        with opened(url) as memory:
+            random = Random(7)
+
+            def fill() -> None:
+                while len(acknowledged) < 2_000:
+                    acknowledged.append(memory.remember(random.randbytes(3_000).hex()).id)
+
+            with pytest.raises(StoreFull):
+                fill()
+            assert acknowledged
+            with pytest.raises(StoreFull):
+                memory.remember([random.randbytes(3_000).hex() for _ in range(40)])
+            assert {record.id for record in memory.list(limit=2_000).records} == set(acknowledged)
+            subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+            acknowledged.append(memory.remember("there is room again").id)
+            assert len(memory.list(limit=2_000).records) == len(acknowledged)
+            assert memory.check().ok
+    finally:
+        schema = url.partition("schema=")[2].partition("&")[0]
+        execute(f"drop schema IF EXISTS {schema} CASCADE")
+        execute(f"DROP TABLESPACE IF EXISTS {name}")
+        subprocess.run(["umount", str(disk)], check=True)
+        disk.rmdir()

@@ -53,6 +53,8 @@ _TAKEN_FOR_S = 20.0
 _TIDY_PAUSE_S = 60.0
 # The codes of a vector have about this part of its bytes.
 _CODES_SHARE = 10
+# The server ends a write whose host sends nothing for this long: it is stopped, or cut off, and holds the others up.
+_SILENT_MS = 60_000
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHUNK_BYTES = 1 << 20
 # Connections that the server has closed are discovered one by one. After this many the server is assumed to fail.
@@ -371,7 +373,8 @@ class Engine:
             wait_s,
             lambda wait_ms: self._answered(
                 f"BEGIN; SET LOCAL lock_timeout = {wait_ms}; SELECT 1 FROM {heads} WHERE namespace = {number} "
-                f"FOR UPDATE; SET LOCAL lock_timeout = 0; {begun}".encode()
+                f"FOR UPDATE; SET LOCAL lock_timeout = 0; "
+                f"SET LOCAL idle_in_transaction_session_timeout = {_SILENT_MS}; {begun}".encode()
             ),
         )
         if not result.ntuples:

@@ -150,7 +150,7 @@ def given_server() -> PostgresServer | None:
 
 
 @contextmanager
-def running_server(programs: Programs, settings: Sequence[str] = ()) -> Iterator[PostgresServer]:
+def running_server(programs: Programs, settings: Sequence[str] = (), port: int = 5432) -> Iterator[PostgresServer]:
     """A new server with an empty database, until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="loom-postgres-"))
     copies = Path(tempfile.mkdtemp(prefix="loom-postgres-programs-"))
@@ -161,13 +161,20 @@ def running_server(programs: Programs, settings: Sequence[str] = ()) -> Iterator
         programs.own(folder)
         data = folder / "data"
         programs.run("initdb", "-D", str(data), "-A", "trust", "-U", "loom", "--no-sync", "-E", "UTF8", "--locale=C")
-        options = ["fsync=off", "shared_buffers=64MB", "max_connections=200", "listen_addresses=", *settings]
+        options = [
+            "fsync=off",
+            "shared_buffers=64MB",
+            "max_connections=200",
+            "listen_addresses=",
+            f"port={port}",
+            *settings,
+        ]
         process = programs.start(
             ["-D", str(data), "-k", str(folder), *(part for option in options for part in ("-c", option))],
             folder / "log",
         )
-        _wait_until_ready(programs, folder, process)
-        yield PostgresServer(f"postgresql:///postgres?host={quote(str(folder))}&user=loom")
+        _wait_until_ready(programs, folder, port, process)
+        yield PostgresServer(f"postgresql:///postgres?host={quote(str(folder))}&port={port}&user=loom")
     finally:
         if process is not None:
             process.send_signal(signal.SIGQUIT)
@@ -211,10 +218,10 @@ def running_pooler(server: PostgresServer, pool_size: int = 4) -> Iterator[Postg
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_until_ready(programs: Programs, folder: Path, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(programs: Programs, folder: Path, port: int, process: subprocess.Popen[bytes]) -> None:
     while True:
         try:
-            programs.run("pg_isready", "-h", str(folder), "-d", "postgres", "-U", "loom", "-t", "60")
+            programs.run("pg_isready", "-h", str(folder), "-p", str(port), "-d", "postgres", "-U", "loom", "-t", "60")
             return
         except RuntimeError:
             if process.poll() is not None:

@@ -36,6 +36,10 @@ class FoundStore(NamedTuple):
     why: str
 
 
+def _without_password(found: re.Match[str]) -> str:
+    return f"{found[1]}@" if found[1] is not None else ""
+
+
 class _Server(PosixPath):
     """The URL of a memory on a server, where commands pass a path on. Its text is without the password."""
 
@@ -45,7 +49,7 @@ class _Server(PosixPath):
         return self.url
 
     def __str__(self) -> str:
-        return re.sub(r"(//[^/:@]*):[^/@]*@", r"\1@", self.url)
+        return re.sub(r"(//[^/:@]*):[^/@]*@|\b(password|sslpassword)=[^&#]*&?", _without_password, self.url)
 
     def exists(self, **_: Any) -> bool:
         return True

@@ -628,3 +628,26 @@ def test_a_participle_is_no_past_and_the_next_such_day_is_meant() -> None:
     march = datetime(2026, 3, 24, 9, tzinfo=UTC)
     content = only("Heron goes live on 9 June: the security test is repeated first.", at=march).content
     assert "9 June [2026-06-09]" in content
+
+
+@pytest.mark.parametrize(
+    ("told", "talk"),
+    [
+        ("My address is 12 Rue Cler, Paris.", "The tide came in and the boats went out again. "),
+        ("My new email is ana@example.org.", "Haha, what a day that was! "),
+        ("我的收货地址是建设路9号。", "今天天气真好，大家都出去玩了。"),
+        ("我们公司的电话是010-5550172。", "哈哈，真的吗？"),
+    ],
+)
+def test_how_to_reach_somebody_is_a_fact_in_any_amount_of_talk(told: str, talk: str) -> None:
+    (content,) = contents(told + " " + talk * 40, speaker="Ana", role="user")
+    assert any(part in content for part in ("Rue Cler", "ana@example", "建设路", "5550172"))
+
+
+def test_a_negation_gives_no_value_that_could_replace_one() -> None:
+    (fact,) = FactExtractor().extract("The production database is not MySQL 8.", speaker="Ana")
+    assert (fact.key, fact.value) == (None, None)
+
+
+def test_a_story_of_then_gives_nobody_an_occupation() -> None:
+    assert not [fact for fact in FactExtractor().extract("我们当时三百二一平买的。", speaker="Ana") if fact.key]

@@ -20,7 +20,7 @@ from loom.text.scripts import HAN, is_chinese
 from loom.text.statement_kinds import without_opening
 from loom.text.words import word_set
 
-__all__ = ["CHANGED", "State", "has_one_value", "state_in"]
+__all__ = ["CHANGED", "LASTING_SCALES", "Frame", "State", "frame_in", "has_one_value", "state_in"]
 
 CHANGED: Final = "changed"
 """The relation of a clause that only says what something changed to, whatever it was before."""
@@ -63,10 +63,10 @@ _SCALES: Final = MappingProxyType(
         "unblocked|in progress|in review|under review|in testing|approved|rejected|accepted|merged|cancelled|"
         "canceled|shipped|delivered|ready|not ready|draft|final|started|waiting|paused|resolved|fixed|reopened|"
         "unresolved|submitted|published|released|signed|paid|unpaid|delayed|on hold|on track|late|overdue|"
-        "postponed|deployed|"
+        "postponed|deployed|expired|valid|invalid|suspended|terminated|frozen|archived|renewed|"
         "打开|关闭|完成|未完成|做完|没做完|写完|写好|办好|进行|进行中|待处理|待审核|待发货|已发货|待付款|已付款|受阻|阻塞|审核|"
         "审核通过|驳回|批准|通过|拒绝|合并|取消|发货|送达|签收|就绪|草稿|定稿|暂停|解决|未解决|提交|发布|付款|延期|搁置|结束|开始|"
-        "未开始|搞定|处理",
+        "未开始|搞定|处理|有效|无效|过期|失效|终止|冻结|归档|续费|激活",
         "result": "red|green|yellow|failing|passing|failed|passed|broken|"
         "红|绿|黄|红色|绿色|黄色|失败|成功|通过|没通过",
         "switch": "on|off|enabled|disabled|active|inactive|开|关|打开|关闭|开启|启用|禁用|停用|激活|未激活",
@@ -82,6 +82,9 @@ _SCALES: Final = MappingProxyType(
         "红色|绿色|黄色|蓝色|黑色|白色|灰色|棕色|橙色|紫色|粉色",
     }
 )
+LASTING_SCALES: Final = frozenset(("available", "progress", "result", "switch", "place", "door"))
+"""The scales that say how far something is: a word of one ends a word of another ("active", "has been cancelled")."""
+
 _GROUPS: Final[dict[str, frozenset[str]]] = {}
 for _scale, _words in _SCALES.items():
     for _word in _words.split("|"):
@@ -209,7 +212,8 @@ _AMOUNT: Final = re.compile(
 _MONTH_NAME: Final = "|".join(name.capitalize() for name in MONTH_NAMES)
 _WHEN: Final = re.compile(
     rf"(?:(?:on|at|by|every|each|until) )*(?:{DATE_ENGLISH.pattern}|(?:{WEEKDAY}|(?-i:{_MONTH_NAME}))s?\b|"
-    r"\d{1,2}(?::\d\d)? ?(?:[ap]\.?m\b|o['’]clock)|\d{1,2}:\d\d|noon|midnight|today|tomorrow|tonight)",
+    r"\d{1,2}(?::\d\d)? ?(?:[ap]\.?m\b|o['’]clock)|\d{1,2}:\d\d|noon|midnight|today|tomorrow|tonight|"
+    r"(?:half|a? ?quarter|(?:five|ten|twenty)) (?:past|to) \w+)",
     re.IGNORECASE,
 )
 _PROPER: Final = re.compile(r"[a-z]*[A-Z0-9._/@-][\w./@+#-]*", re.ASCII)
@@ -252,7 +256,7 @@ def _of_match(form: str, found: dict[str, str | None], speaker: str, renewed: bo
     terms, head, definite = subject
     if head in _FIRST and form != "verb":
         return  # what I am or went to is a mood or an errand
-    renewed = renewed or form == "moved" or re.search(r"\bnew\b", about) is not None
+    renewed = renewed or form in ("moved", "done") or re.search(r"\bnew\b", about) is not None
     relation = CHANGED if form == "moved" else "is"
     value = _ADJUNCT.sub("", value).strip(" .!")
     if form == "done" and value.lower() not in _GROUPS:
@@ -266,6 +270,8 @@ def _of_match(form: str, found: dict[str, str | None], speaker: str, renewed: bo
         if led is not None and value.lower() not in _GROUPS:
             renewed = renewed or value.startswith("set to ")
             value = value[led.end() :]
+            if led["place"] == "at" and value.lower() in NUMBER_WORDS and NUMBER_WORDS[value.lower()] <= 12:
+                value = f"{NUMBER_WORDS[value.lower()]}:00"
             if led["verb"] and form == "is":
                 relation = led["verb"].lower()
             elif led["place"] and form == "is":
@@ -391,7 +397,7 @@ _NO_STATE_CHINESE: Final = re.compile(
 _CHANGE_CHINESE: Final = (
     "(?:(?:改|换|变|调|升|降|切|移|挪|转|迁|搬|涨|跌|增|减|加|推迟|延期|延|提前|提高|降低|上调|下调|升级|降级|推|拖|顺延|改签|切换|调整|修改|"
     "更改|更换|变更|转移|迁移|设|设置|设定|增加|减少|缩短|延长|扩大|缩小|交接|移交|交|转交|扩容|提升|下降|上升|增长|推后|延后)"
-    "(?:成|为|到|至|回|给|在|由)|改用|换用|改叫|换|改)"
+    "(?:成|为|到|至|回|给|在|由)|改用|换用|改叫|改名[叫为成]?|更名为?|[调降升][高低]到|换|改)"
 )
 _CLOCK_CHINESE: Final = rf"[{CHINESE_NUMERALS}\d]{{1,3}}点(?:半|钟|[{CHINESE_NUMERALS}\d]{{1,3}}分?)?"
 _CHINESE_MOMENT: Final = rf"{DATE_CHINESE.pattern}|{_CLOCK_CHINESE}|\d{{1,2}}[:：]\d\d"
@@ -399,12 +405,12 @@ _CHINESE_SUBJECT: Final = "(?P<about>[^，。：:]{1,24}?)"
 _STATUS_WORDS: Final = "|".join(sorted((word for word in _GROUPS if not word.isascii()), key=len, reverse=True))
 _BEGINS_OR_ENDS: Final = "结束|到期|开始|开门|关门|截止|出发|起飞|到达|发车|开会|上课|上班|下班"
 _DONE_THERE: Final = (
-    "上班|工作|办公|任职|发布|发版|部署|打包|构建|测试|开发|编写|写|做|跑|运行|执行|开会|集合|上课|吃饭|训练|采购|进货|发货|"
+    "上班|工作|办公|举行|召开|进行|办|开|任职|发布|发版|部署|打包|构建|测试|开发|编写|写|做|跑|运行|执行|开会|集合|上课|吃饭|训练|采购|进货|发货|"
     "备份|存放|保存"
 )
 _HOLDS: Final = (
     "定在|定于|设为|放在|存在|存放在|保存在|位于|运行在|跑在|部署在|住在|坐在|叫做|叫|等于|用的是|用的|使用的是|使用|监听|连接|连到|指向|"
-    "剩下|剩|里?有|为|是|在|用|每|存到|写到|写入|发到|发给|传到|送到|寄到|归档到|通向|开到"
+    "剩下|剩|里?有(?![效限关些点])|为|是|在|用|每|存到|写到|写入|发到|发给|传到|送到|寄到|归档到|通向|开到"
 )
 _WHO_CHINESE: Final = rf"(?P<who>[{HAN}\w·]{{2,8}}?)"
 _CHINESE: Final = tuple(
@@ -412,7 +418,7 @@ _CHINESE: Final = tuple(
     for name, pattern in (
         ("role", f"{_CHINESE_SUBJECT}{_SURELY}*(?:改|换|交|归|转)?(?:由|归|给){_WHO_CHINESE}"
             "(?:来)?(?:负责|管|管理|维护|接手)了?"),
-        ("role", f"{_CHINESE_SUBJECT}{_SURELY}*(?P<verb>交|转交|移交|交接)给了?{_WHO_CHINESE}了?"),
+        ("role", f"{_CHINESE_SUBJECT}{_SURELY}*(?P<verb>交|转交|移交|交接|转|派|分|指派|分配)给了?{_WHO_CHINESE}了?"),
         ("role", f"{_WHO_CHINESE}(?P<verb>负责(?!人)|接手|接管)了?(?P<about>[^，。]{{2,16}}?)(?:的工作)?了?"),
         ("role", f"{_WHO_CHINESE}是(?P<about>[^，。]{{2,16}}?)的?(?P<role>负责人|经理|主管|组长|维护者)"),
         ("moved", f"(?:我们?|咱们|他们|团队|公司)?{_SURELY}*[把将]{_CHINESE_SUBJECT}(?:从(?P<old>[^，。]{{1,14}}?))?"
@@ -531,3 +537,91 @@ def _chinese_subject(about: str, speaker: str) -> str | None:
     if re.search("[我你他她它]", about):
         return None
     return f"@{speaker}{about}" if mine else about or "我们"
+
+
+# --- frames ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The words of a clause without those that only say that it is new, for clauses whose verb no pattern knows."""
+
+    words: tuple[str, ...]
+    renewed: bool
+
+    def renews(self, older: Frame) -> bool:
+        """Whether this clause differs from the older one in its value alone, and says that the value is new."""
+        if not self.renewed or self.words == older.words:
+            return False
+        start = _shared(self.words, older.words)
+        end = _shared(self.words[:start:-1], older.words[:start:-1])
+        new, old = (words[start : len(words) - end] for words in (self.words, older.words))
+        before, after = self.words[:start], self.words[len(self.words) - end :]
+        if not new or not old or max(len(new), len(old)) > _LONGEST_NEW:
+            return False
+        chinese = _HAN_WORD.fullmatch(before[-1] if before else "") is not None
+        return (_value_follows_chinese if chinese else _value_follows)(before, new, old, after)
+
+
+_LONGEST_NEW: Final = 6
+_HAN_WORD: Final = re.compile(f"[{HAN}]")
+_FRAME_WORD: Final = re.compile(rf"[{HAN}]|(?:[^\W{HAN}]|[./@%#&'’-])*[^\W{HAN}]%?")
+_NUMBERED: Final = re.compile(r"\d[\d.,]*%?")
+_VERB: Final = re.compile(rf"{_STATING}|is|are|\w{{3,}}s")
+_NEW_IN_FRAME: Final = re.compile(
+    r"(?<=\w )(?:now|nowadays|these days|from (?:now|today)(?: on)?|as of (?:today|\w+day))\b", re.IGNORECASE
+)
+_DETERMINERS: Final = word_set("the our my his her their i we")
+_LEADING: Final = word_set("in on at by with from to under near for as of into between")
+# Of these, a new value stands beside the old one: "we support Windows now".
+_MANY_VALUED: Final = word_set(
+    "has have support supports contain contains include includes like likes love loves need needs use uses depend "
+    "depends sell sells offer offers serve serves know knows own owns play plays eat eats speak speaks accept accepts"
+)
+_VALUE_CHINESE: Final = re.compile("[是在叫用到给成为由从约放住设定跑发存付归]")
+_ORDINAL_CHINESE: Final = re.compile("[号步章页期楼层室班组年月日点届条款版]")
+
+
+def frame_in(clause: str) -> Frame | None:
+    """The words of a clause that may tell a value; None for a question, a supposition, a plan or a negation."""
+    said = without_opening(" ".join(clause.split())).strip(" .!,;:。！，；：~～")
+    if not said or len(said) > _LONGEST_CLAUSE:
+        return None
+    chinese = is_chinese(said)
+    if (_NO_STATE_CHINESE if chinese else _NO_STATE).search(said):
+        return None
+    new = _NEW_CHINESE if chinese else _NEW
+    plain = new.sub("", said) if chinese else _NEUTRAL.sub("", new.sub("", said))
+    plain = _HELD.sub("", plain) if chinese else plain.lower()
+    renewed = new if chinese else _NEW_IN_FRAME
+    return Frame(tuple(_FRAME_WORD.findall(plain)), renewed.search(said) is not None)
+
+
+def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    return next(
+        (at for at, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its), min(len(one), len(other))
+    )
+
+
+def _value_follows(
+    before: tuple[str, ...], new: tuple[str, ...], old: tuple[str, ...], after: tuple[str, ...]
+) -> bool:
+    """Whether what differs comes after the subject and its verb, and is one value in the place of another."""
+    verbs = [word for word in before[1:] if _VERB.fullmatch(word)]
+    if len(before) < 3 or not verbs or before[0] not in _DETERMINERS or _MANY_VALUED & {*verbs}:
+        return False
+    if any(word in ("is", "are", "has", "have") for word in after):
+        return False
+    if bool(_NUMBERED.fullmatch(new[0])) != bool(_NUMBERED.fullmatch(old[0])):
+        return False
+    return not ({new[0], old[0]} & _LEADING)
+
+
+def _value_follows_chinese(
+    before: tuple[str, ...], new: tuple[str, ...], old: tuple[str, ...], after: tuple[str, ...]
+) -> bool:
+    if len(before) < 3 or _NO_SUBJECT_CHINESE.match("".join(before)):
+        return False
+    if _NUMBERED.fullmatch(new[0]) and _NUMBERED.fullmatch(old[0]) and len(new) == len(old) == 1:
+        return before[-1] != "第" and bool(after) and _ORDINAL_CHINESE.match(after[0]) is None
+    return _VALUE_CHINESE.fullmatch(before[-1]) is not None

@@ -12,7 +12,15 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from loom.knowledge.extraction import may_state
-from loom.knowledge.state_wording import CHANGED, State, has_one_value, state_in
+from loom.knowledge.state_wording import (
+    CHANGED,
+    LASTING_SCALES,
+    Frame,
+    State,
+    frame_in,
+    has_one_value,
+    state_in,
+)
 from loom.knowledge.summarizer import Turn
 from loom.knowledge.wording import opens_reason
 from loom.text.sentences import statements
@@ -38,7 +46,8 @@ def replaces(newer: State, older: State) -> bool:
         same_unit = newer.unit == older.unit or not (newer.unit and older.unit) or newer.relation == CHANGED
         return same_unit and (newer.renewed or attribute)
     if sorts == {"status"}:
-        return bool(newer.groups & older.groups)
+        lasting = newer.renewed and LASTING_SCALES & newer.groups and LASTING_SCALES & older.groups
+        return bool(newer.groups & older.groups or lasting)
     if sorts in ({"date"}, {"home"}):
         return True
     if attribute and ("phrase" not in sorts or newer.renewed):
@@ -52,16 +61,26 @@ def replaces(newer: State, older: State) -> bool:
 
 def is_state(statement: Statement) -> bool:
     """Whether a clause of the statement says what something is now, or what an attribute is."""
-    return any(state.renewed or has_one_value(state) for _, state in _states_of(statement, ""))
+    if statement.machine or not may_state(statement, assistant=False):
+        return False
+    states = (state_in(part.text) for part in _parts(statement))
+    return any(state is not None and (state.renewed or has_one_value(state)) for state in states)
 
 
 class _Held(NamedTuple):
-    """A state with its place: the turn, and the part of its text."""
+    """A clause with its place: what it states, if that is known, its words, the turn, and the part of its text."""
 
-    state: State
+    state: State | None
+    frame: Frame | None
     turn: int
     start: int
     end: int
+
+    def is_renewed_by(self, newer: _Held) -> bool:
+        if self.state is not None and newer.state is not None:
+            # Side by side in one turn they are a list, unless the later one says that it is new.
+            return (self.turn < newer.turn or newer.state.renewed) and replaces(newer.state, self.state)
+        return self.frame is not None and newer.frame is not None and newer.frame.renews(self.frame)
 
 
 def newest_states(turns: Sequence[Turn]) -> list[Turn]:
@@ -69,24 +88,27 @@ def newest_states(turns: Sequence[Turn]) -> list[Turn]:
 
     Words of tools are left as they are, and replace nothing. A turn of which nothing is left is left out.
     """
-    held: dict[frozenset[str], list[_Held]] = {}
+    held: dict[object, list[_Held]] = {}
     gone: dict[int, list[tuple[int, int]]] = {}
     for place, turn in enumerate(turns):
         if turn.role in ("tool", "function"):
             continue
-        for clause, state in _states_of_text(turn.text, turn.speaker or turn.role or ""):
-            before = held.setdefault(state.subject, [])
-            for older in before[-_LOOK_BACK:]:
-                # Side by side in one turn they are a list, unless the later one says that it is new.
-                if (older.turn < place or state.renewed) and replaces(state, older.state):
-                    gone.setdefault(older.turn, []).append((older.start, older.end))
-                    before.remove(older)
-            before.append(_Held(state, place, clause.start, clause.end))
+        speaker = turn.speaker or turn.role or ""
+        for clause in _stating_clauses(turn.text):
+            state, frame = state_in(clause.text, speaker), frame_in(clause.text)
+            newer = _Held(state, frame, place, clause.start, clause.end)
+            for key in _keys(state, frame, speaker):
+                before = held.setdefault(key, [])
+                for older in before[-_LOOK_BACK:]:
+                    if older.is_renewed_by(newer):
+                        gone.setdefault(older.turn, []).append((older.start, older.end))
+                        before.remove(older)
+                before.append(newer)
     if not gone:
         return [*turns]
     left = []
     for place, turn in enumerate(turns):
-        text = _without(turn.text, gone[place]) if place in gone else turn.text
+        text = _without(turn.text, sorted({*gone[place]})) if place in gone else turn.text
         if text.strip(_MARKS) or place not in gone:
             left.append(turn if place not in gone else replace(turn, text=text))
     return left
@@ -95,24 +117,30 @@ def newest_states(turns: Sequence[Turn]) -> list[Turn]:
 _MARKS: Final = " .!?;,:。！？；，：\n"
 
 
-def _states_of_text(text: str, speaker: str) -> Iterator[tuple[Statement, State]]:
-    """The clauses of a text that state something, with what they state."""
+def _keys(state: State | None, frame: Frame | None, speaker: str) -> Iterator[object]:
+    """What clauses are compared by: the subject of a state, and the first words of a frame."""
+    if state is not None:
+        yield state.subject
+    if frame is not None and len(frame.words) > 2:
+        own = not _FIRST_PERSON.isdisjoint(frame.words)
+        yield (speaker if own else "", *frame.words[:2])
+
+
+_FIRST_PERSON: Final = frozenset(("i", "my", "me", "mine", "我"))
+
+
+def _stating_clauses(text: str) -> Iterator[Statement]:
+    """The clauses of a text that assert something, without those that are told with their cause: these are events."""
     for statement in statements(text):
-        yield from _states_of(statement, speaker)
+        if not statement.machine and may_state(statement, assistant=False):
+            yield from _parts(statement)
 
 
-def _states_of(statement: Statement, speaker: str) -> Iterator[tuple[Statement, State]]:
-    if statement.machine or not may_state(statement, assistant=False):
-        return
+def _parts(statement: Statement) -> list[Statement]:
     parts = clauses(statement)
     if len(parts) == 2 and statement.text[parts[0].end - statement.start] in ":：":
         parts = [statement]  # "Owner: Mira"
-    if any(opens_reason(part.text) for part in parts[1:]):
-        return  # a state with its cause is told as an event
-    for part in parts:
-        state = state_in(part.text, speaker)
-        if state is not None:
-            yield part, state
+    return [] if any(opens_reason(part.text) for part in parts[1:]) else parts
 
 
 _JOINING: Final = re.compile(r"[\s,;，；]*(?:(?:and|but|so) |而且|但是?|不过)?", re.IGNORECASE)
@@ -123,7 +151,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """The text without these clauses, and without the commas and joining words that only held them together."""
     kept = ""
     start = 0
-    for begin, end in sorted(spans):
+    for begin, end in spans:
         kept += text[start:begin]
         ended = _ENDING.search(text[begin:end])
         start = end

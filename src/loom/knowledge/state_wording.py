@@ -108,6 +108,8 @@ def _at_home(said: str, speaker: str, chinese: bool, *, renewed: bool) -> State 
     home = home_in(said, chinese)
     if home is None or home.attribute == WORKS_AS or not (chinese or home.value[0].isupper()):
         return None
+    if chinese and f"{home.value}的" in said and "我" not in said:
+        return None  # 住在三楼的邻居
     who = f"@{speaker}" if not home.who else home.who.lower()
     return State(frozenset((who, home.attribute)), home.attribute, "is", home.value.lower(), "home", renewed=renewed)
 
@@ -437,7 +439,7 @@ _PLAIN_TAILS: Final = ("跑", "运行", "执行")  # that it runs is no more tha
 _HELD: Final = re.compile(r"\s*(?:了|的|啦|呢|吧|啊)+$")
 _NO_SUBJECT_CHINESE: Final = re.compile(
     "(?:当[时年初]|早上|上午|中午|下午|晚上|今天|昨天|前天|刚|后来|然后|所以|但|不过|其实|反正|就|那|一|还|再|又|才|只|都|很|"
-    "如何|关于|对于|至于|其中|有的|有些|一个|一位|某|另|还有|这(?!周|个?月|季度|学期|届)|那|它|他们?$|她们?$|你|大家|谁|哪|什么|怎么|每)|.*之一|.+[和与或跟].+"
+    "[住放坐站来去写买订给从在把被让用养]$|如何|关于|对于|至于|其中|有的|有些|一个|一位|某|另|还有|这(?!周|个?月|季度|学期|届)|那|它|他们?$|她们?$|你|大家|谁|哪|什么|怎么|每)|.*之一|.+[和与或跟].+"
 )
 _AMOUNT_CHINESE: Final = re.compile(
     rf"(?P<per>每[{HAN}]{{1,2}})?(?:大约|大概|约|差不多)?(?P<number>[$€£¥]?\d[\d,]*(?:\.\d+)?(?![\w.-]*[.\-]\d)|"
@@ -557,8 +559,8 @@ class Frame:
         end = _shared(self.words[:start:-1], older.words[:start:-1])
         new, old = (words[start : len(words) - end] for words in (self.words, older.words))
         before, after = self.words[:start], self.words[len(self.words) - end :]
-        if not new or not old or max(len(new), len(old)) > _LONGEST_NEW:
-            return False
+        if not new or not old or max(len(new), len(old)) > _LONGEST_NEW or {*new} & {*old}:
+            return False  # with words in common they differ in two places: the subject is another one
         chinese = _HAN_WORD.fullmatch(before[-1] if before else "") is not None
         return (_value_follows_chinese if chinese else _value_follows)(before, new, old, after)
 
@@ -567,7 +569,7 @@ _LONGEST_NEW: Final = 6
 _HAN_WORD: Final = re.compile(f"[{HAN}]")
 _FRAME_WORD: Final = re.compile(rf"[{HAN}]|(?:[^\W{HAN}]|[./@%#&'’-])*[^\W{HAN}]%?")
 _NUMBERED: Final = re.compile(r"\d[\d.,]*%?")
-_VERB: Final = re.compile(rf"{_STATING}|is|are|\w{{3,}}s")
+_VERB: Final = re.compile(r"is|are|\w{3,}s")
 _NEW_IN_FRAME: Final = re.compile(
     r"(?<=\w )(?:now|nowadays|these days|from (?:now|today)(?: on)?|as of (?:today|\w+day))\b", re.IGNORECASE
 )
@@ -579,6 +581,8 @@ _MANY_VALUED: Final = word_set(
     "depends sell sells offer offers serve serves know knows own owns play plays eat eats speak speaks accept accepts"
 )
 _VALUE_CHINESE: Final = re.compile("[是在叫用到给成为由从约放住设定跑发存付归]")
+_LONGEST_AFTER_CHINESE: Final = 4
+_VERBS_CHINESE: Final = frozenset("是在有的了")
 _ORDINAL_CHINESE: Final = re.compile("[号步章页期楼层室班组年月日点届条款版]")
 
 
@@ -607,11 +611,12 @@ def _value_follows(
     before: tuple[str, ...], new: tuple[str, ...], old: tuple[str, ...], after: tuple[str, ...]
 ) -> bool:
     """Whether what differs comes after the subject and its verb, and is one value in the place of another."""
-    verbs = [word for word in before[1:] if _VERB.fullmatch(word)]
+    own = before[:1] in (("i",), ("we",))  # "we keep" has no s
+    verbs = [word for at, word in enumerate(before) if at and ((own and at == 1) or _VERB.fullmatch(word))]
     if len(before) < 3 or not verbs or before[0] not in _DETERMINERS or _MANY_VALUED & {*verbs}:
         return False
-    if any(word in ("is", "are", "has", "have") for word in after):
-        return False
+    if after and after[0] not in _LEADING and not _NUMBERED.fullmatch(new[0]):
+        return False  # what follows may be the verb
     if bool(_NUMBERED.fullmatch(new[0])) != bool(_NUMBERED.fullmatch(old[0])):
         return False
     return not ({new[0], old[0]} & _LEADING)
@@ -621,6 +626,8 @@ def _value_follows_chinese(
     before: tuple[str, ...], new: tuple[str, ...], old: tuple[str, ...], after: tuple[str, ...]
 ) -> bool:
     if len(before) < 3 or _NO_SUBJECT_CHINESE.match("".join(before)):
+        return False
+    if len(after) > _LONGEST_AFTER_CHINESE or not _VERBS_CHINESE.isdisjoint(after):
         return False
     if _NUMBERED.fullmatch(new[0]) and _NUMBERED.fullmatch(old[0]) and len(new) == len(old) == 1:
         return before[-1] != "第" and bool(after) and _ORDINAL_CHINESE.match(after[0]) is None

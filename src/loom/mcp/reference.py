@@ -23,8 +23,6 @@ from mcp.shared.exceptions import MCPError
 
 import loom
 from loom.errors import CorruptStore, InvalidInput, LoomError, NotFound, StoreUnavailable
-from loom.storage.files import disk_errors
-from loom.storage.temporary import replacing
 
 __all__ = ["GRAPH", "GraphFile", "ReferenceTool", "make_reference_server", "reference_tools"]
 
@@ -145,6 +143,10 @@ class GraphFile:
     def _write(self, graph: Graph) -> None:
         lines = [_line({"type": "entity", **one}) for one in graph.entities]
         lines += [_line({"type": "relation", **one}) for one in graph.relations]
+        # Imported late: the server answers before it loads what a change needs.
+        from loom.storage.files import disk_errors
+        from loom.storage.temporary import replacing
+
         with disk_errors(f"{self.path} cannot be written"), replacing(self.path) as file:
             file.write("\n".join(lines).encode())
 

@@ -148,7 +148,7 @@ def test_in_a_session_a_fact_is_shown_once_and_the_prompt_goes_on(memory: Memory
     assert again[: again.prefix] == first[: again.prefix]
     for context in (first, again):
         assert drawn(context)
-        assert content(context).count("Paris") == 1
+        assert content(context).count("fact by Ana") == 1
         assert context.tokens <= 420
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import loom
-from loom.context import Context, LayoutStore, PrefixPolicy
+from loom.context import Context, LayoutStore, Place, PrefixPolicy
 from loom.context.defaults import default_orchestrator
-from loom.context.fitting import LEFT_OUT_TURNS
+from loom.context.fitting import LEFT_OUT_TURNS, NO_ROOM, SHOWN_ONCE
 from loom.context.layout import Block, BlockKind
 from loom.context.rendering import CUT_OFF
 from loom.everyday import Memory
@@ -145,14 +145,42 @@ def place_in(memory: Memory) -> Any:
     return lambda seq: (records[seq].created_at, seq)
 
 
-def test_what_is_recalled_and_not_added_is_accounted_for(memory: Memory) -> None:
-    ask(memory, 0)
-    now = ask(memory, 1)
-    assert now.prefix
-    there = {item.id for item in now.items}
-    left = {one.id for one in now.dropped if one.reason == "adds too little to the session's prompt"}
-    assert len(left) > 5
-    assert not there & left
+def test_room_that_is_kept_for_later_turns_is_used_for_one_prompt(memory: Memory) -> None:
+    everything = PrefixPolicy(min_score=0.0, unasked=1.0)
+    orchestrator = default_orchestrator(memory.manager, session="now", prefix_policy=everything)
+    before = orchestrator.build(query="Hello.", session_id="now", budget=900)
+    cut = continued = 0
+    for number in range(40):
+        question = f"Where was the {ANIMALS[number % len(ANIMALS)]} seen, and how often? ({number})"
+        now = orchestrator.build(query=question, session_id="now", budget=900)
+        say(memory, number, question)
+        there = {item.id for item in now.items if not item.shortened}
+        left = {one.id for one in now.dropped if one.reason in (NO_ROOM, "ranks behind one that has no room")}
+        assert left
+        assert not there & left
+        assert now.budget - now.tokens < 60  # a memory with its mark and its day
+        assert memory.counter.count_messages(now) == now.tokens
+        assert now[: now.prefix] == before[: now.prefix]
+        cut += {"role": "user", "content": CUT_OFF} in now
+        continued += now.prefix > 0
+        before = now
+    assert cut > 10
+    assert continued > 25
+
+
+def test_turns_that_are_left_out_are_quoted_while_there_is_room(memory: Memory) -> None:
+    quoted = 0
+    for number in range(40):
+        now = ask(memory, number, budget=700)
+        spoken = {item.id for item in now.items if item.place is Place.TURN}
+        again = [item for item in now.items if item.reason == SHOWN_ONCE]
+        assert not spoken & {item.id for item in again}
+        assert all(item.place is Place.QUOTE for item in again)
+        left = [one for one in now.dropped if one.reason in LEFT_OUT_TURNS]
+        if left:
+            assert now.budget - now.tokens < 60
+        quoted += bool(again)
+    assert quoted > 5
 
 
 def test_what_a_question_needs_is_in_its_prompt_although_the_layout_stands(memory: Memory) -> None:

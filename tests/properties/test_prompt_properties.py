@@ -122,13 +122,10 @@ def check_quotes(context: Context) -> None:
     """Within a block quotations are in the order of time; blocks follow each other as they were made."""
     quotes = [item for item in context.items if item.place is Place.QUOTE and item.source != "session"]
     if context.prefix == 0:
-        # A session's prompt shows a part of a memory once, in a block of its own.
-        is_one_block = sum((message["content"] or "").startswith("<memory>") for message in context) == 1
-        for block in (
-            [quotes] if is_one_block else [[one for one in quotes if one.shortened is s] for s in (True, False)]
-        ):
-            moments = [moment(item) for item in block]
-            assert moments == sorted(moments)
+        # A session's prompt has another block for what it shows once.
+        blocks = sum((message["content"] or "").startswith("<memory>") for message in context)
+        moments = [moment(item) for item in quotes]
+        assert sum(after < before for before, after in pairwise(moments)) < max(1, blocks)
 
 
 def moment(item: ContextItem) -> tuple[float, int]:
@@ -344,6 +341,36 @@ def test_all_through_a_session_the_conversation_is_whole_while_it_fits(
                 was_whole[turn] = is_whole
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=5), languages, budgets)
+def test_all_through_a_session_nothing_is_left_out_while_there_is_room(
+    sizes: list[tuple[int, int]], language: str, budget: int
+) -> None:
+    """With a policy that takes whatever fits, and of the conversation with any policy."""
+    question = "What was in line 30?" if language == "en" else "第30行是什么？"
+    with loom.open(embedder="none", derive=False) as memory:
+        policies = [PrefixPolicy(min_score=0.0, unasked=1.0), PrefixPolicy()]
+        orchestrators = [default_orchestrator(memory, session="now", prefix_policy=policy) for policy in policies]
+        memory.remember([f"Line {number} says {number * 7}." for number in range(30)], session_id="past")
+        for number, pair in enumerate(sizes * 2):
+            said = [f"({number}) {long_text(2 * number + at, tokens, language)}" for at, tokens in enumerate(pair)]
+            roles = ("user", "assistant")
+            memory.remember(
+                [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)], session_id="now"
+            )
+            try:
+                context = orchestrators[number % 2].build(query=question, session_id="now", budget=budget)
+            except OverBudget:
+                break
+            check(context, question, budget)
+            there = {item.id for item in context.items}
+            left = {one.id for one in context.dropped} - there
+            if number % 2:
+                left &= {record.id for record in memory.list(session_id="now", limit=100).records}
+            # A part of the next one would be there if there were room for its frame, its day and a mark.
+            assert not left or budget - context.tokens < 128
+
+
 @settings(max_examples=10, deadline=None)
 @given(talks, st.booleans(), languages, budgets, st.sampled_from([None, 0.4, 1.0]))
 def test_all_through_a_session_no_more_room_is_kept_free_than_the_policy_says(
@@ -361,12 +388,10 @@ def test_all_through_a_session_no_more_room_is_kept_free_than_the_policy_says(
                 context = orchestrator.build(query=question, session_id="now", budget=budget)
             except OverBudget:
                 break
-            free = budget - context.tokens
             check(context, question, budget)
             reasons = {one.reason for one in context.dropped}
             if "room is kept for the turns to come" in reasons:
                 assert policy.low < 1.0
-                assert f"{free:,} tokens are kept free for the turns to come" in context.explain()
                 largest = sum(sorted(one.tokens for one in context.dropped)[-2:])
                 assert context.prefix or context.tokens + largest + 100 > policy.low * budget
             elif policy.low == 1.0 and "no room for this part of the conversation" in reasons:

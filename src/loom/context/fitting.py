@@ -40,6 +40,7 @@ __all__ = [
     "NO_ROOM_FOR_TURN",
     "OFFERED_ALREADY",
     "ROOM_KEPT",
+    "SHOWN_ONCE",
     "Exchange",
     "Offer",
     "Selection",
@@ -63,6 +64,9 @@ NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 
 ROOM_KEPT = "room is kept for the turns to come"
 """Why a turn is left out that the prompt would hold: the session's next prompts begin with the same tokens."""
+
+SHOWN_ONCE = "earlier in this conversation, quoted in this prompt only"
+"""Why a turn is quoted that is left out of the conversation."""
 
 LEFT_OUT_BEFORE = "left out of the session's earlier prompt"
 """Why a turn is left out of a prompt that continues one without it."""
@@ -492,6 +496,20 @@ class Selection:
         self._days.clear()
         self._years.clear()
 
+    def beside(self, quotes: Iterable[Candidate], present: Collection[str], room: int) -> Selection:
+        """A selection that continues the block of these quotations, in a prompt that has these memories in full."""
+        found = Selection(self.costs, room, self.question, set(present), list(quotes))
+        for one in found.quotes:
+            found._is_new_block = False
+            found._has_wishes |= one.place is Place.WISH
+            found.tokens[one.id, one.place] = self.tokens[one.id, one.place]
+            if one.is_abridged and one.place is Place.QUOTE:
+                found._parts[one.id] = one
+            if one.created_at is not None and not one.is_passing:
+                found._days.add((one.created_at.year, one.created_at.month, one.created_at.day))
+                found._years.add(one.created_at.year)
+        return found
+
     @staticmethod
     def _is_too_long(candidate: Candidate, most: int) -> bool:
         """Whether the stored count already shows that it does not fit. Rendering and counting a quotation takes
@@ -698,15 +716,17 @@ def fit(
     is_whole: bool | None = None,
     quotes_room: int | None = None,
     growing: int = 0,
+    state: Selection | None = None,
 ) -> Selection:
     """Take what fits, in an order in which each source appears as often as its weight says.
 
     The turns of a conversation come first if all of them fit (`is_whole`). Otherwise the newest exchange comes first,
     the others share the room like a source, and the next one is shortened to the room that is left. `talk` is the
     conversation, if it is already known. `quotes_room` is the largest part of the room that quotations may take.
-    `growing` stays free for later turns if the conversation does not fit.
+    `growing` stays free for later turns if the conversation does not fit. What a given `state` has stays, in the same
+    block.
     """
-    state = Selection(costs, room, normal_form(question))
+    state = state or Selection(costs, room, normal_form(question))
     spoken = spoken_of(offers, costs) if talk is None else talk
     if is_whole is None:
         is_whole = fits_whole(spoken, room, costs)

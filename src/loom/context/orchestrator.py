@@ -28,7 +28,7 @@ from loom.context.fitting import (
     LEFT_OUT_BEFORE,
     LEFT_OUT_TURNS,
     OFFERED_ALREADY,
-    ROOM_KEPT,
+    SHOWN_ONCE,
     Exchange,
     Offer,
     Selection,
@@ -91,6 +91,10 @@ class PrefixPolicy:
     `min_score` of the best one. A long memory needs up to `long_penalty` more, because it takes the room of several.
     If the turn asks nothing, only the part `unasked` of all this is shown.
 
+    Room that is free after this is used in the same way, once, for what else was left out: turns without a place in
+    the conversation, and memories that `min_score` lets in. With `min_score=0` and `unasked=1` nothing stays out that
+    fits.
+
     A full prompt is cut first. The quotations at its beginning stay in place if they take at least `core`, later
     quotations follow them, and the newest turns follow up to `low`, at least the share `conversation`. If that leaves
     more than `high`, and every fourth time, the prompt is rewritten and filled up to `low`. The rest stays free for
@@ -127,6 +131,13 @@ class PrefixPolicy:
         return (
             candidate.score >= (self.min_score + self.long_penalty * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
         )
+
+    def fills(self, candidate: Candidate, best: float, asks: bool) -> bool:
+        """Whether a candidate is quoted in room that would be free. A turn of the conversation always is, a recalled
+        memory if the turn `asks` and it is worth its tokens."""
+        if candidate.place is not Place.QUOTE or _is_derived_fact(candidate):
+            return True
+        return asks and (self.min_score == 0.0 or (_is_recalled(candidate) and self.accepts(candidate, best)))
 
 
 class _Context(NamedTuple):
@@ -550,7 +561,7 @@ class ContextOrchestrator:
             tokens=tokens,
             budget=request.allocation.limit,
             sources=_reports(request, answers, items),
-            notes=[*prompt.notes, *_room_notes(prompt, request.allocation.limit - tokens), *_failures(answers)],
+            notes=[*prompt.notes, *_room_notes(prompt), *_failures(answers)],
             prefix=continued,
             # The cache breakpoints: after the rules, after the previous prompt, after the part that will last.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
@@ -590,14 +601,66 @@ class ContextOrchestrator:
             begins = layout.leading if prompt is not None else ()
             if prompt is None:
                 plan = self._plan(request, layout, talk, is_whole)
-                kept, _ = dedupe(self._with_earlier(offers, layouts, layout))
-                prompt = self._built(request, kept, plan)
+                offers, _ = dedupe(self._with_earlier(offers, layouts, layout))
+                prompt = self._built(request, offers, plan)
             is_kept = layouts.rewrite(session_id, layout, (*begins, *prompt.layout()))
+        self._fill(request, offers, prompt, is_first=not layout.generation)
         if not is_kept:
             prompt.notes.append(
                 "not kept as the session's last prompt: a read-only or busy store, or another was first"
             )
         return prompt
+
+    def _fill(self, request: _Request, offers: Sequence[Offer], prompt: Prompt, *, is_first: bool) -> None:
+        """Quote in the free room what was left out, for this prompt only. The layout, and with it the beginning of
+        the next prompt, stays as it is.
+
+        Turns without a place in the conversation are quoted too. What is hardly worth its tokens, which are paid for
+        with every turn, stays out of all prompts but the first: see `PrefixPolicy`.
+        """
+        room = request.allocation.limit - self._tokens(request, prompt)
+        if room < LEAST_ITEM_TOKENS:
+            return
+        selection = prompt.selection
+        once = next((one for one in prompt.new if isinstance(one, QuotationPart) and not one.lasting), None)
+        before = [] if once is None else once.candidates
+        present = {id for part in (*prompt.kept, *prompt.new) for id in part.whole_ids}
+        present |= {one.id for one in before if one.is_passing}
+        best = max((one.score for one in _recalled(offers)), default=0.0)
+        asks = self._policy.unasked == 1.0 or is_question(request.question)
+        left = [
+            replace(
+                offer,
+                candidates=tuple(
+                    _as_quotation(one)
+                    for one in offer.candidates
+                    if one.id not in present and (is_first or self._policy.fills(one, best, asks))
+                ),
+            )
+            for offer in offers
+        ]
+        others = [part for part in prompt.new if part is not once]
+        while room >= LEAST_ITEM_TOKENS:
+            state = selection.beside(before, present, room)
+            found = fit(left, self._budgeter.config.ratios, room, request.costs, request.question, state=state)
+            prompt.new = (
+                [*others, QuotationPart(found.quotes, request.costs, lasting=False)] if found.quotes else others
+            )
+            over = self._tokens(request, prompt) - request.allocation.limit
+            if over <= 0:
+                break
+            room -= over  # lines may cost a token more together than apart
+        else:
+            prompt.new = [*others, *([] if once is None else [once])]
+            return
+        earlier = {id(one) for one in before}
+        selection.quotes = [one for one in selection.quotes if id(one) not in earlier] + found.quotes
+        selection.tokens |= found.tokens
+        taken = {one.id for one in found.quotes if not one.is_abridged}
+        turns = {one.id for one in selection.dropped if one.reason in LEFT_OUT_TURNS}
+        now = {one.id for one in found.dropped} - turns
+        selection.dropped = [one for one in selection.dropped if one.id not in taken and one.id not in now]
+        selection.dropped += [one for one in found.dropped if one.id in now]
 
     def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
         """How a rewrite is filled: the conversation has all the room it needs, the rest up to `low`.
@@ -835,6 +898,13 @@ def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], l
     return list(exchanges[first:]), list(exchanges[:first])
 
 
+def _as_quotation(candidate: Candidate) -> Candidate:
+    """A candidate that is quoted. A turn of the conversation is quoted where it has no place as a turn."""
+    return (
+        candidate if candidate.place is not Place.TURN else replace(candidate, place=Place.QUOTE, reason=SHOWN_ONCE)
+    )
+
+
 def _is_recalled(candidate: Candidate) -> bool:
     return candidate.place is Place.QUOTE and bool(candidate.seq) and not candidate.stands_for
 
@@ -916,11 +986,10 @@ def _failures(answers: Iterable[SourceAnswer]) -> list[str]:
     return [f"the source {one.source.name} is missing: {one.error}" for one in answers if one.error]
 
 
-def _room_notes(prompt: Prompt, free: int) -> list[str]:
+def _room_notes(prompt: Prompt) -> list[str]:
     reasons = {one.reason for one in prompt.selection.dropped} & LEFT_OUT_TURNS
     if not reasons:
         return []
     if reasons == {LEFT_OUT_BEFORE}:
         return ["earlier turns are left out, as in the prompt before; they stay in memory and can be recalled"]
-    kept = f"; {free:,} tokens are kept free for the turns to come" if ROOM_KEPT in reasons else ""
-    return [f"the window is full: earlier turns are left out; they stay in memory and can be recalled{kept}"]
+    return ["the window is full: earlier turns are left out; they stay in memory and can be recalled"]

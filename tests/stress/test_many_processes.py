@@ -65,7 +65,7 @@ def four_writers_and_four_readers(path: Path | str, count: int, seed_of_embedder
 def test_four_writers_and_four_readers_lose_nothing_and_see_no_half_batch(
     tmp_path: Path, seed_of_embedder: int | None
 ) -> None:
-    four_writers_and_four_readers(tmp_path / "agent.loom", 25, seed_of_embedder)
+    four_writers_and_four_readers(tmp_path / "agent.loom", 15, seed_of_embedder)
 
 
 @pytest.mark.soak

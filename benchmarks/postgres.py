@@ -7,7 +7,8 @@
 without an index, and beside a `remember` into a file with `fsync`. `batch`: lists of 1,000 beside COPY of the same
 rows and the bare token counter. `recall`: the same questions on a server and on a file with the same records, nothing
 changed meanwhile, by words, and with vectors too; for each question the best of the rounds. `cold`: a new process
-with an empty cache opens a store of many records and asks; then it asks another question.
+with an empty cache opens a store of many records and asks; then it asks another question. `failover`, only if it is
+named: five kills of a primary with two synchronous standbys while threads write (`make soak` has it as a test).
 
 The server is that of the tests, with fsync. The client and the server have a core each, as two hosts have: on one
 core the server takes the caches from the client, and every side costs more. CPU is the client's. The background
@@ -37,10 +38,12 @@ from benchmarks.measuring import Side, best_by_query, messages, percentile, prin
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
 from tests.postgres_server import PostgresServer, find_programs, running_server
+from tests.stress.test_postgres_failover import fail_over
 
 __all__ = ["main"]
 
 _PARTS = ("write", "batch", "recall", "cold")
+_KILLS = 5
 _BATCH = 1_000
 _FILLED_BY = 5_000
 _AT_REST: dict[str, Any] = {
@@ -95,7 +98,7 @@ def server(url: str | None, fsync: str) -> Iterator[PostgresServer]:
 
 
 def store_url(given: PostgresServer, folder: Path, schema: str) -> str:
-    return given.store_url(folder, f"bench_{os.getpid()}_{schema}")
+    return given.store_url(folder, f"bench_{os.getpid()}_{schema.lower()}")
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -130,10 +133,11 @@ class Bare:
 @contextmanager
 def three(given: PostgresServer, folder: Path, said: dict[str, Any]) -> Iterator[tuple[Memory, Memory, Bare]]:
     """A memory on the server, one in a file with `fsync`, and bare psycopg with the rows of the first."""
-    url = store_url(given, folder, f"write_{len(said)}")
+    own = Path(tempfile.mkdtemp(dir=folder))
+    url = store_url(given, own, own.name)
     with (
         open_memory(url, **_AT_REST) as remote,
-        open_memory(folder / f"file{len(said)}.loom", durability="fsync", **_AT_REST) as local,
+        open_memory(own / "file.loom", durability="fsync", **_AT_REST) as local,
     ):
         remote.remember(list(messages(_BATCH)), **said)
         bare = Bare(given, url)
@@ -321,7 +325,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.postgres", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "parts", nargs="*", choices=[*_PARTS, []], metavar="PART", help=f"of {', '.join(_PARTS)}; all"
+        "parts", nargs="*", choices=[*_PARTS, "failover", []], metavar="PART", help=f"of {', '.join(_PARTS)}; all"
     )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--chunk", type=int, default=100, help="writes per turn")
@@ -332,6 +336,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fsync", default="on", choices=["on", "off"], help="of a new server")
     parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
+    if options.parts == ["failover"]:
+        with figures.saving_output("postgres-failover", arguments, is_wanted=options.save) as kept:
+            kept |= fail_over(_KILLS)
+            kept["longest_s"] = max(kept["pauses_s"])
+            print(kept)
+        return
     measured = {"write": write, "batch": batch, "recall": recall, "cold": cold}
     with (
         figures.saving_output("postgres", arguments, is_wanted=options.save) as kept,

@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode
 
 __all__ = [
     "VARIABLE",
+    "OwnServer",
     "PostgresServer",
     "Programs",
     "find_programs",
@@ -125,6 +126,34 @@ class PostgresServer:
         return f"{self.url}{mark}schema={name}&partitions={_PARTITIONS}&cache={quote(str(folder / 'cache'))}"
 
 
+class OwnServer(PostgresServer):
+    """A server in a folder, which can be stopped and started again."""
+
+    def __init__(self, programs: Programs, folder: Path, settings: Sequence[str], port: int) -> None:
+        super().__init__(f"postgresql:///postgres?host={quote(str(folder))}&port={port}&user=loom")
+        self._port = port
+        self._programs = programs
+        self._folder = folder
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the server, and wait until it accepts connections."""
+        folder = self._folder
+        options = [part for setting in (*self._settings, f"port={self._port}") for part in ("-c", setting)]
+        self._process = self._programs.start(
+            ["-D", str(folder / "data"), "-k", str(folder), *options], folder / "log"
+        )
+        _wait_until_ready(self._programs, folder, self._port, self._process)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server if it runs: SIGINT rolls open transactions back, SIGQUIT does not even do that."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+
 _running: list[PostgresServer] = []
 
 
@@ -150,35 +179,24 @@ def given_server() -> PostgresServer | None:
 
 
 @contextmanager
-def running_server(programs: Programs, settings: Sequence[str] = (), port: int = 5432) -> Iterator[PostgresServer]:
+def running_server(programs: Programs, settings: Sequence[str] = (), port: int = 5432) -> Iterator[OwnServer]:
     """A new server with an empty database, until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="loom-postgres-"))
     copies = Path(tempfile.mkdtemp(prefix="loom-postgres-programs-"))
-    process: subprocess.Popen[bytes] | None = None
+    server: OwnServer | None = None
     try:
         if not programs.are_reachable():
             programs = programs.placed_in(copies)
         programs.own(folder)
-        data = folder / "data"
-        programs.run("initdb", "-D", str(data), "-A", "trust", "-U", "loom", "--no-sync", "-E", "UTF8", "--locale=C")
-        options = [
-            "fsync=off",
-            "shared_buffers=64MB",
-            "max_connections=200",
-            "listen_addresses=",
-            f"port={port}",
-            *settings,
-        ]
-        process = programs.start(
-            ["-D", str(data), "-k", str(folder), *(part for option in options for part in ("-c", option))],
-            folder / "log",
-        )
-        _wait_until_ready(programs, folder, port, process)
-        yield PostgresServer(f"postgresql:///postgres?host={quote(str(folder))}&port={port}&user=loom")
+        data = str(folder / "data")
+        programs.run("initdb", "-D", data, "-A", "trust", "-U", "loom", "--no-sync", "-E", "UTF8", "--locale=C")
+        given = ["fsync=off", "shared_buffers=64MB", "max_connections=200", "listen_addresses=", *settings]
+        server = OwnServer(programs, folder, given, port)
+        server.start()
+        yield server
     finally:
-        if process is not None:
-            process.send_signal(signal.SIGQUIT)
-            process.wait(60)
+        if server is not None:
+            server.stop(signal.SIGQUIT)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(copies, ignore_errors=True)
 

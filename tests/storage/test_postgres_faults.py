@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import subprocess
 import tempfile
 import threading
@@ -18,7 +20,7 @@ import loom
 from loom.errors import ForgetPending, StoreBusy, StoreFull, StoreUnavailable
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
-from tests.postgres_server import PostgresServer, find_programs
+from tests.postgres_server import PostgresServer, find_programs, running_server
 
 pytest.importorskip("psycopg")
 
@@ -351,3 +353,46 @@ def test_a_full_disk_of_the_server_refuses_writes_and_loses_none(
         execute(f"DROP TABLESPACE IF EXISTS {name}")
         subprocess.run(["umount", str(disk)], check=True)
         disk.rmdir()
+
+
+def test_a_server_that_is_stopped_in_the_middle_and_started_again_has_every_write_once(tmp_path: Path) -> None:
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("the programs of a server are needed to stop and start one")
+    acknowledged: list[str] = []
+    stop = threading.Event()
+    with running_server(programs) as server, opened(server.store_url(tmp_path)) as memory:
+
+        def write(thread: int) -> None:
+            for number in itertools.count():
+                if stop.is_set():
+                    return
+                text = f"text {number} of {thread}"
+                said: dict[str, Any] = {"id": text} if number % 2 else {}
+                try:
+                    memory.remember(text, **said)
+                except (StoreBusy, StoreUnavailable):
+                    continue  # whether it was kept is not known
+                acknowledged.append(text)
+
+        def wait_for_more() -> None:
+            before = len(acknowledged)
+            wait_for(lambda: len(acknowledged) > before + 30)
+
+        writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for writer in writers:
+            writer.start()
+        try:
+            for how in (signal.SIGINT, signal.SIGQUIT):
+                wait_for_more()
+                server.stop(how)
+                server.start()
+            wait_for_more()
+        finally:
+            stop.set()
+            for writer in writers:
+                writer.join(2 * WITHIN_S)
+        found = [record.content for record in memory.list(limit=100_000).records]
+        assert len(found) == len(set(found))
+        assert set(acknowledged) <= set(found)
+        assert memory.check().ok

@@ -29,7 +29,7 @@ def write(memory: Memory, first: int, last: int) -> None:
     memory.remember([{"id": name, "content": text} for name, text in texts(first, last).items()])
 
 
-def opened(path: Path, **options: Any) -> Memory:
+def opened(path: Path | str, **options: Any) -> Memory:
     return loom.open(path, embedder=FakeEmbedder(dimensions=16), **{**OPTIONS, **options})
 
 
@@ -49,7 +49,15 @@ STEPS = [
 def test_others_go_on_while_the_worker_is_stopped_and_its_late_work_changes_nothing(
     tmp_path: Path, armed: Point
 ) -> None:
-    path = tmp_path / "agent.loom"
+    others_go_on(tmp_path / "agent.loom", armed)
+
+
+@pytest.mark.parametrize("armed", STEPS[:2], ids=named)
+def test_other_hosts_go_on_while_the_worker_of_one_is_stopped(postgres_url: str, armed: Point) -> None:
+    others_go_on(postgres_url, armed)
+
+
+def others_go_on(path: Path | str, armed: Point) -> None:
     arguments = {"path": str(path), "seed_of_embedder": 0, "armed": armed, "background": False, **OPTIONS}
     with opened(path) as memory, Child("serve", **arguments) as other:
         assert other.line() == "open"

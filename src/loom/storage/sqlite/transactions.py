@@ -320,6 +320,8 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         packed = vectors.astype(np.float16)
         if not np.isfinite(packed).all():
             raise WrongDimension("a vector holds NaN or infinity; the embedder is at fault")
+        if not records:
+            return
         marks = ", ".join("?" * len(records))
         alive = {
             seq

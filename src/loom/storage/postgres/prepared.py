@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 __all__ = ["Prepared", "checked", "escaped"]
@@ -132,7 +132,8 @@ def escaped(text: str) -> bytes:
 def checked(raw: psycopg.Connection[Any], result: PGresult) -> PGresult:
     """A result, or its error."""
     if result.status == ExecStatus.FATAL_ERROR:
-        if raw.closed:
+        # An error without a code is libpq's: the connection is lost, even where libpq does not say so yet.
+        if raw.closed or result.error_field(DiagnosticField.SQLSTATE) is None:
             raise psycopg.OperationalError(raw.pgconn.get_error_message("utf-8").strip())
         raise errors.error_from_result(result, encoding="utf-8")
     return result

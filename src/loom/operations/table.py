@@ -250,10 +250,10 @@ def _checked_one(verb: str, parameter: Parameter, value: Any) -> Any:
     if parameter.choices:
         value = str(value).casefold()
         if value not in parameter.choices:
-            raise InvalidInput(f"{name} of {verb} is one of {', '.join(parameter.choices)}, not {value[:40]!r}")
+            raise InvalidInput(f"{name} of {verb} must be one of {', '.join(parameter.choices)}, not {value[:40]!r}")
     if about.least is not None and not about.least <= value <= (about.most or value):
         limits = f"at least {about.least:g}" + (f" and at most {about.most:g}" if about.most is not None else "")
-        raise InvalidInput(f"{name} of {verb} is {limits}, not {value}")
+        raise InvalidInput(f"{name} of {verb} must be {limits}, not {value}")
     if kind is datetime:
         return moment_of(value, name)
     return Path(value) if kind is Path else value

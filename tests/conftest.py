@@ -74,7 +74,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[str(dict(report.user_properties)["surface"])] += report.duration
+                # A test that a mark skips, or whose worker dies, has no surface.
+                seconds[str(dict(report.user_properties).get("surface", "core"))] += report.duration
     told = [f"{name} {seconds[name]:.0f}" for name in sorted(seconds, key=seconds.__getitem__, reverse=True)]
     if told:
         terminalreporter.write_line(f"seconds of tests: {', '.join(told)}")

@@ -56,6 +56,9 @@ _CODES_SHARE = 10
 # The server ends a write whose host sends nothing for this long: it is stopped, or cut off, and holds the others up.
 _SILENT_MS = 60_000
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# The statements name their tables in the order of the best plan, with CROSS JOIN for SQLite. Without statistics, as
+# in new tables, PostgreSQL chose a join of whole tables: 400 ms for a recall among 3,000 records.
+_IN_ORDER = b"SET LOCAL join_collapse_limit = 1"
 _CHUNK_BYTES = 1 << 20
 # Connections that the server has closed are discovered one by one. After this many the server is assumed to fail.
 MOST_STALE = 100
@@ -101,7 +104,7 @@ class Engine:
         _, self.namespace, _ = key
         self.dialect = server.dialect_of(self.namespace)
         # The first question of every search is for the last number. One round trip has the answer.
-        self._begin_reading = b"%b; %b" % (_BEGIN_READING, self._spelled_out(LAST_NUMBER))
+        self._begin_reading = b"%b; %b; %b" % (_BEGIN_READING, _IN_ORDER, self._spelled_out(LAST_NUMBER))
         self._busy_timeout_s = busy_timeout_s
         self._references = 1
         self._closed = False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -289,6 +290,21 @@ def test_a_summary_gives_way_to_the_whole(manager: MemoryManager) -> None:
 
 
 # --- the order of the tiers ----------------------------------------------------------------------------------
+
+
+def test_recalled_memories_come_in_the_same_order_however_many_are_asked_for() -> None:
+    chance = Random(3)
+    words = ["harbour", "crane", "winch", "cable", "tide", "fog", "lamp", "radio", "chart", "engine"]
+    with loom.open(embedder="none", derive=False) as memory:
+        memory.remember(
+            [f"{' '.join(chance.choices(words, k=int(2 ** chance.uniform(1, 8))))} {n}?" for n in range(200)]
+        )
+        source, task = (
+            RecallSource(memory),
+            Task(action="answer", parameters={"content": "What of the crane and the fog?"}),
+        )
+        offers = [[item.id for item in source.get_context(task, most)] for most in (64, 65, 100, 128, 150, 200)]
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(offers))
 
 
 def test_of_the_working_tier_the_most_important_comes_first() -> None:

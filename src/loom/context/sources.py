@@ -110,6 +110,8 @@ _LONG_NEIGHBOUR = 64
 # Hits stand in a prompt by their score over this power of their size: a long memory takes the room of several short
 # ones. From 0.15 to 0.25 each of the sets of `benchmarks.recall` gains (docs/context.md).
 _WORTH_BY_SIZE = 0.2
+# The size of the first group of hits that is ordered so.
+_FIRST_GROUP = 64
 # How many of the newest records the average size is estimated from.
 _SAMPLE = 32
 
@@ -458,7 +460,7 @@ class RecallSource(_TierSource):
     share = "l3_l4"
     # Among this many hits there are short ones before a long one at every budget. So a long memory that comes in with
     # more room does not push out others.
-    fewest_items = 64
+    fewest_items = _FIRST_GROUP
 
     def __init__(
         self, memory: LoomMemory | HasManager, *, wanted: Filter | None = None, neighbours: int = 12
@@ -487,14 +489,25 @@ class RecallSource(_TierSource):
     def offer(self, findings: Findings, max_items: int) -> list[Candidate]:
         if not findings.question.strip():
             return []
-        explanation = self._memory.search(findings.question, limit=max_items, wanted=self._wanted, seeds=_SEEDS)
-        hits = sorted(explanation.hits, key=_worth, reverse=True)
+        limit = _last_rank(max_items) if max_items > _FIRST_GROUP else max_items
+        explanation = self._memory.search(findings.question, limit=limit, wanted=self._wanted, seeds=_SEEDS)
         if self._wanted == Filter():
             findings.add_passed_over(self._memory, explanation.excluded)
         found: list[Candidate] = []
-        most = min(self._neighbours, max_items // _HITS_FOR_A_NEIGHBOUR)
+        begin, neighbours = 0, self._neighbours
+        while begin < len(explanation.hits):
+            end = min(limit, _last_rank(begin + 1))
+            hits = sorted(explanation.hits[begin:end], key=_worth, reverse=True)
+            most = min(neighbours, (end - begin) // _HITS_FOR_A_NEIGHBOUR)
+            found += self._with_neighbours(hits, most)
+            begin, neighbours = end, neighbours - most
+        return found
+
+    def _with_neighbours(self, hits: Sequence[Hit], most: int) -> list[Candidate]:
+        """These hits in their order, with the neighbours of the first `most` among them."""
         brought = neighbours_of(self._store, hits[:most]) if most else {}
         waiting = deque(sorted(hits[:most], key=lambda hit: _tokens_of(brought.get(hit.id, ())) > _LONG_NEIGHBOUR))
+        found: list[Candidate] = []
         for rank, hit in enumerate(hits, 1):
             found += [_of_hit(hit, self.name), *_change_of(hit, self.name)]
             if rank % _HITS_FOR_A_NEIGHBOUR == 1 and waiting:
@@ -505,6 +518,17 @@ class RecallSource(_TierSource):
         how: dict[str, Any] = {"source": self.name, "tier": "l4", "score": hit.score * 0.9}
         how["scorer"] = hit.passage_scorer
         return [Candidate.of_record(record, reason=reason, **how) for record, reason in brought.get(hit.id, ())]
+
+
+def _last_rank(rank: int) -> int:
+    """The end of the group of ranks with this one. Groups end at 64, 128, 256, ...
+
+    Each is ordered by itself. So the order of the hits is the same, however many are asked for.
+    """
+    end = _FIRST_GROUP
+    while end < rank:
+        end *= 2
+    return end
 
 
 def _tokens_of(neighbours: Iterable[tuple[Record, str]]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,17 @@ def test_a_prompt_of_a_closed_memory_is_refused(session: str | None) -> None:
         orchestrator.build(query="Which port?", session_id=session)
     with pytest.raises(Closed):
         asyncio.run(orchestrator.build_context(query="Which port?", session_id=session))
+
+
+@pytest.mark.parametrize("session", [None, "s"])
+def test_a_closed_memory_is_refused_while_another_has_its_file_open(tmp_path: Path, session: str | None) -> None:
+    with loom.open(tmp_path / "a.loom", embedder="none") as other:
+        other.remember("Staging listens on 8443.", session_id="s")
+        memory = loom.open(tmp_path / "a.loom", embedder="none")
+        memory.close()
+        with pytest.raises(Closed):
+            memory.context("Which port?", budget=400, session_id=session)
+        assert "8443" in str(other.context("Which port?", budget=400, session_id=session))
 
 
 def test_a_source_that_failed_is_in_the_notes_and_the_explanation() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,10 +35,19 @@ def records(number: int) -> list[dict[str, str]]:
     ]
 
 
+def unnumbered(number: int) -> list[dict[str, str]]:
+    """Records of one template without a number or a name, each with words of its own."""
+    spelled = [str(n).translate(str.maketrans("0123456789", "abcdefghij")) for n in range(number)]
+    return [{"role": "tool", "content": f"tool result: read file, status ok, x{n}x y{n}y z{n}z"} for n in spelled]
+
+
 @pytest.mark.parametrize("limit", [50, 200, 400])
-def test_templated_records_are_not_compared_pair_by_pair(compared: list[int], limit: int) -> None:
+@pytest.mark.parametrize("template", [records, unnumbered])
+def test_templated_records_are_not_compared_pair_by_pair(
+    compared: list[int], template: Callable[[int], list[dict[str, str]]], limit: int
+) -> None:
     with loom.open(embedder="none", derive=False) as memory:
-        memory.remember(records(1500))
+        memory.remember(template(1500))
         hits = memory.recall("tool result read file status ok", limit=limit)
         assert len(hits) == limit
         assert len({hit.id for hit in hits}) == limit

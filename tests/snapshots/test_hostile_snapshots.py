@@ -490,6 +490,19 @@ def test_a_small_file_that_unpacks_to_large_rows_is_refused_in_bounded_memory(
         assert "nothing was changed" in answer
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="measures the child by /proc")
+def test_a_frame_that_does_not_tell_its_size_is_decompressed_to_what_the_file_says_and_no_further(
+    tmp_path: Path, restored_in_little_memory: Callable[[Path], str]
+) -> None:
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 20})
+    zeros = bytes(16 << 20)
+    stored = b"".join(compressor.compress(zeros) for _ in range(64)) + compressor.flush()
+    path = tmp_path / "bomb.hctx"
+    path.write_bytes(sealed([frame(4, ROW, stored=stored)], [[4, 1, 1, len(ROW), len(stored)]]))
+    assert path.stat().st_size < 200_000
+    assert "as large as it says" in restored_in_little_memory(path)
+
+
 def _setting(rows: dict[int, list[Any]], key: str, value: str) -> None:
     next(row for row in rows[Section.SETTINGS] if row[2] == key)[3] = value
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import loom
-from loom.errors import StoreUnavailable
+from loom.errors import Closed, StoreUnavailable
 from loom.storage.sqlite.engine import Engine
 
 
@@ -72,6 +72,16 @@ class TestALostFile:
         for verb in (memory.check, memory.get_stats, memory.flush, lambda: memory.recall("all was well")):
             with pytest.raises(StoreUnavailable):
                 verb()
+
+    def test_does_not_keep_a_memory_with_unwritten_uses_from_closing(
+        self, memory: loom.Memory, path: Path, lose: Callable[[Path], None]
+    ) -> None:
+        (record,) = memory.list().records
+        assert memory.get(record.id)
+        lose(path)
+        memory.close()
+        with pytest.raises(Closed):
+            memory.get(record.id)
 
     def test_is_noticed_when_it_is_lost_within_a_transaction(
         self, memory: loom.Memory, path: Path, lose: Callable[[Path], None]

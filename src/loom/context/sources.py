@@ -110,8 +110,9 @@ _LONG_NEIGHBOUR = 64
 # Hits stand in a prompt by their score over this power of their size: a long memory takes the room of several short
 # ones. From 0.15 to 0.25 each of the sets of `benchmarks.recall` gains (docs/context.md).
 _WORTH_BY_SIZE = 0.2
-# The size of the first group of hits that is ordered so.
+# The sizes of the first group of hits that is ordered so, and of the others.
 _FIRST_GROUP = 64
+_GROUP = 32
 # How many of the newest records the average size is estimated from.
 _SAMPLE = 32
 
@@ -499,19 +500,21 @@ class RecallSource(_TierSource):
             end = min(limit, _last_rank(begin + 1))
             hits = sorted(explanation.hits[begin:end], key=_worth, reverse=True)
             most = min(neighbours, (end - begin) // _HITS_FOR_A_NEIGHBOUR)
-            found += self._with_neighbours(hits, most)
+            found += self._with_neighbours(hits, most, max_items - begin)
             begin, neighbours = end, neighbours - most
         return found
 
-    def _with_neighbours(self, hits: Sequence[Hit], most: int) -> list[Candidate]:
-        """These hits in their order, with the neighbours of the first `most` among them."""
+    def _with_neighbours(self, hits: Sequence[Hit], most: int, wanted: int) -> list[Candidate]:
+        """The first `wanted` of these hits in their order, with the neighbours of the first `most` among them."""
         brought = neighbours_of(self._store, hits[:most]) if most else {}
         waiting = deque(sorted(hits[:most], key=lambda hit: _tokens_of(brought.get(hit.id, ())) > _LONG_NEIGHBOUR))
         found: list[Candidate] = []
-        for rank, hit in enumerate(hits, 1):
+        for rank, hit in enumerate(hits[:wanted], 1):
             found += [_of_hit(hit, self.name), *_change_of(hit, self.name)]
             if rank % _HITS_FOR_A_NEIGHBOUR == 1 and waiting:
                 found += self._neighbours_of(waiting.popleft(), brought)
+        if wanted < len(hits):
+            return found
         return [*found, *(one for hit in waiting for one in self._neighbours_of(hit, brought))]
 
     def _neighbours_of(self, hit: Hit, brought: Mapping[str, Sequence[tuple[Record, str]]]) -> list[Candidate]:
@@ -521,14 +524,11 @@ class RecallSource(_TierSource):
 
 
 def _last_rank(rank: int) -> int:
-    """The end of the group of ranks with this one. Groups end at 64, 128, 256, ...
+    """The end of the group of ranks with this one. Groups end at 64, 96, 128, ...
 
     Each is ordered by itself. So the order of the hits is the same, however many are asked for.
     """
-    end = _FIRST_GROUP
-    while end < rank:
-        end *= 2
-    return end
+    return _FIRST_GROUP + _GROUP * max(0, -(-(rank - _FIRST_GROUP) // _GROUP))
 
 
 def _tokens_of(neighbours: Iterable[tuple[Record, str]]) -> int:

@@ -19,10 +19,10 @@ __all__ = ["WIDEST", "Conversation", "conversations_of", "speakers_of"]
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 # Without a session, a turn and its reply belong together within this time.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
-# Records within this distance of a seed in the log are read with it, from any session.
+# The records within this distance of a seed in the log, of any session, are read together with it.
 _NEARBY = 2
 WIDEST = 2 * _NEARBY
-"""The largest distance in the log of two records that a hash alone placed in one conversation."""
+"""The largest distance in the log between two records that only a hash places in one conversation."""
 
 # The number of records that are read to find the next one without a session.
 _FURTHEST = 12

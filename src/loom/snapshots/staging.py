@@ -102,8 +102,7 @@ def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int 
             if unnamed:
                 scratch.unlink()
             stage.read(chain)
-        with scratch.faults():
-            yield stage
+        yield stage
     finally:
         scratch.close()
 

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from loom.errors import InvalidInput
 from loom.steps import step
@@ -26,8 +25,6 @@ from loom.storage.tables import Row
 
 __all__ = ["Scratch"]
 
-_PRAGMAS: Final = ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096", "locking_mode = EXCLUSIVE")
-
 
 class Scratch:
     """Rows of several namespaces under their original numbers, outside any store."""
@@ -39,12 +36,8 @@ class Scratch:
             create_file(place, mode)
         with self.faults():
             self._connection = sqlite3.connect(place, isolation_level=None)
-            try:
-                for pragma in _PRAGMAS:
-                    self._connection.execute(f"PRAGMA {pragma}")
-            except sqlite3.Error:
-                self._connection.close()
-                raise
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096", "locking_mode = EXCLUSIVE"):
+            self._connection.execute(f"PRAGMA {pragma}")
         archive.Reader().serve(self._connection)
         counting.Counts().serve(self._connection)
 

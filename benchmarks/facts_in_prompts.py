@@ -3,11 +3,11 @@
     python -m benchmarks.facts_in_prompts --data FILE ... [--questions 60] [--embedder none] [--save]
 
 `--data` takes files as `benchmarks.recall` does (LoCoMo, REALTALK, BEAM; bring your own copies). The same memories
-are opened with and without derivation, and with it prompts are built with and without the source of facts: derivation
-also finds standing instructions, which take room of their own. For each question the share of the turns with the
-answer that are in the prompt: a turn counts where it is there itself and, in the last column, also where a fact that
-was derived from it is. A fact is not the whole turn, so the truth lies between the two. What facts add has the bounds
-of 95 % of a bootstrap over questions.
+are opened with and without derivation, and with it prompts are built without facts, with those of conversations with
+an assistant (the default), and with those of every conversation: derivation also finds standing instructions, which
+take room of their own. For each question the share of the turns with the answer that are in the prompt: a turn counts
+where it is there itself and, in other columns, also where a fact that was derived from it is. A fact is not the whole
+turn, so the truth lies between the two. What facts add has the bounds of 95 % of a bootstrap over questions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks import figures
 from benchmarks.recall.data import Dialogue, Question, load, some_of
 from loom.context import Context, ContextOrchestrator, L1RecentSource, L2ImportantSource, RecallSource
 from loom.context.defaults import QUESTION
-from loom.context.sources import InstructionSource
+from loom.context.sources import InstructionSource, L4FactSource
 from loom.everyday import Memory, open_memory
 
 __all__ = ["main"]
@@ -46,7 +46,7 @@ class Share:
     facts: int
 
 
-SIDES: Final = ("off", "without facts", "on")
+SIDES: Final = ("off", "without facts", "default", "everywhere")
 
 Reached = dict[str, dict[int, list[Share]]]
 """By side and budget, a share for each question."""
@@ -98,10 +98,13 @@ def measure(dialogues: Sequence[Dialogue], embedder: str) -> Reached:
                 for question in dialogue.questions:
                     for budget in BUDGETS:
                         prompt = memory.context(question.text, budget=budget)
-                        reached["on" if derive else "off"][budget].append(share(memory, prompt, question))
+                        reached["default" if derive else "off"][budget].append(share(memory, prompt, question))
                         if derive:
                             prompt = orchestrator.build(query=question.text, budget=budget)
                             reached["without facts"][budget].append(share(memory, prompt, question))
+                            facts = L4FactSource(memory)
+                            prompt = memory.context(question.text, budget=budget, sources=[facts])
+                            reached["everywhere"][budget].append(share(memory, prompt, question))
         print(f"  {dialogue.name}: {len(dialogue.questions)} questions", file=sys.stderr, flush=True)
     return reached
 
@@ -116,18 +119,17 @@ def _difference(on: Sequence[float], off: Sequence[float]) -> str:
 def _row(budget: int, reached: Reached) -> list[str]:
     """Budget, the evidence of each side, and what facts add to prompts without them."""
     bare = [one.turns for one in reached["without facts"][budget]]
-    turns = [one.turns for one in reached["on"][budget]]
-    told = [one.with_facts for one in reached["on"][budget]]
     off = [one.turns for one in reached["off"][budget]]
-    some = np.mean([one.facts > 0 for one in reached["on"][budget]])
-    return [
-        f"{budget:,}",
-        f"{100 * np.mean(off):.1f}",
-        f"{100 * np.mean(bare):.1f}",
-        f"{100 * np.mean(turns):.1f} ({_difference(turns, bare)})",
-        f"{100 * np.mean(told):.1f} ({_difference(told, bare)})",
-        f"{some:.0%}",
-    ]
+    cells = [f"{budget:,}", f"{100 * np.mean(off):.1f}", f"{100 * np.mean(bare):.1f}"]
+    for side in ("default", "everywhere"):
+        turns = [one.turns for one in reached[side][budget]]
+        told = [one.with_facts for one in reached[side][budget]]
+        cells += [
+            f"{100 * np.mean(turns):.1f} ({_difference(turns, bare)})",
+            f"{100 * np.mean(told):.1f} ({_difference(told, bare)})",
+        ]
+    some = np.mean([one.facts > 0 for one in reached["default"][budget]])
+    return [*cells, f"{some:.0%}"]
 
 
 HEADS: Final = [
@@ -136,8 +138,10 @@ HEADS: Final = [
     "budget",
     "`derive=False`",
     "derived, without facts",
-    "with facts, turns",
-    "with facts, turns or facts of them",
+    "default, turns",
+    "default, turns or facts of them",
+    "facts everywhere, turns",
+    "facts everywhere, turns or facts of them",
     "prompts with a fact",
 ]
 

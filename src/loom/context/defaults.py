@@ -40,7 +40,13 @@ def default_orchestrator(
     prefix_policy: PrefixPolicy | None = None,
 ) -> ContextOrchestrator:
     """An orchestrator over one memory. `sources` come after the user's standing instructions and recalled memories,
-    and before everything else."""
+    and before everything else.
+
+    Derived facts come from conversations with an assistant. An `L4FactSource` among the sources replaces the one that
+    offers these.
+    """
+    given = [*sources]
+    has_facts = any(isinstance(one, L4FactSource) and one.memory is manager for one in given)
     few = None if session else _FEW
     if prefix_policy is None:
         prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
@@ -49,8 +55,8 @@ def default_orchestrator(
         [
             InstructionSource(manager),
             RecallSource(manager),
-            *sources,
-            L4FactSource(manager),
+            *given,
+            *([] if has_facts else [L4FactSource(manager, assisted=True)]),
             *([ScopeSource(manager)] if isinstance(manager, MemoryManager) else []),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

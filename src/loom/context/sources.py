@@ -28,6 +28,7 @@ from loom.knowledge.stand_ins import stand_in
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 from loom.protocol import Clock, Task, utc_now, value_text
+from loom.recall.conversation import Listeners
 from loom.recall.hits import Hit
 from loom.recall.questions import understand
 from loom.storage.contract import FOCUS, Filter, Match, Record, Store
@@ -355,10 +356,16 @@ class L4FactSource(_TierSource):
     """Facts that answer the question, best first, in their current version.
 
     A fact is dropped if its source is shown. It helps if the source is too long, or shares no word with the question.
+    With `assisted`, only facts from conversations in which an assistant takes part are offered: turns between people
+    are as short as facts, which then take the room of whole turns (docs/knowledge.md has the measurement).
     """
 
     name = "l4"
     after = ("recall",)
+
+    def __init__(self, memory: LoomMemory | HasManager, *, assisted: bool = False) -> None:
+        super().__init__(memory)
+        self._assisted = assisted
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
         return self.offer(Findings(task), max_items)
@@ -366,13 +373,27 @@ class L4FactSource(_TierSource):
     def offer(self, findings: Findings, max_items: int) -> list[Candidate]:
         if not findings.question.strip():
             return []
+        if not self._assisted:
+            return self._known(findings, max_items)
+        return self._store.search(lambda view: self._known(findings, max_items, Listeners(view)))
+
+    def _known(self, findings: Findings, max_items: int, listeners: Listeners | None = None) -> list[Candidate]:
         known: list[Candidate] = []
+        if listeners is not None and not listeners.is_assisted:
+            return known
         for record, score in self._derived_facts(self._matches(findings)):
             if len(known) == min(max_items, _MOST_FACTS) or (known and score < _WORTHY_FACT * known[0].score):
                 break
-            how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
-            known.append(Candidate.of_record(record, stands_for=self._derived_from(record), **how))
+            sources = self._derived_from(record)
+            if listeners is None or self._is_heard(sources, listeners):
+                how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
+                known.append(Candidate.of_record(record, stands_for=sources, **how))
         return known
+
+    def _is_heard(self, sources: Iterable[str], listeners: Listeners) -> bool:
+        """Whether an assistant takes part in the conversation of one of these records."""
+        told = (self._store.get(one) for one in sources)
+        return any(listeners.hear(one) for one in told if one is not None and one.kind != MemoryType.FACT)
 
     def _matches(self, findings: Findings) -> list[Match]:
         """The records that match the words of the question, best first, including facts. A recall has already found
@@ -607,6 +628,7 @@ _SHORT_CHARS = 32
 _HAN_WIDTH = 3
 # The distance in the log at which neighbours are looked for: other records take sequence numbers too.
 _REACH = 4
+_SAID = Filter(derived=False)
 
 
 def _is_short(text: str) -> bool:
@@ -624,7 +646,10 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
             wanted[hit.seq] = [hit.seq + step for step in range(1, _REACH + 1)]
         elif _is_short(hit.content) or _NEEDS_CONTEXT.match(hit.content):
             wanted[hit.seq] = [hit.seq - step for step in range(1, min(_REACH, hit.seq - 1) + 1)]
-    records = store.records({seq for seqs in wanted.values() for seq in seqs}) if wanted else {}
+    beside = {seq for seqs in wanted.values() for seq in seqs}
+    # A fact has a sequence number after its turn, or between it and the next one, and is no part of the conversation.
+    said = store.search(lambda view: view.admitted(sorted(beside), _SAID)) if beside else ()
+    records = store.records(said) if said else {}
     brought: dict[str, list[tuple[Record, str]]] = {}
     for hit in hits:
         nearest = (records[seq] for seq in wanted.get(hit.seq, ()) if seq in records)

@@ -39,17 +39,25 @@ class _Link:
             end.close()
 
 
+def _target(server: PostgresServer) -> str | tuple[str, int]:
+    given = conninfo_to_dict(server.url)
+    host, port = str(given.get("host") or "localhost"), str(given.get("port") or "5432")
+    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, int(port))
+
+
 class Way:
     """Forwards what both sides say, and counts the answers of the server."""
 
-    def __init__(self, folder: Path, target: str | tuple[str, int]) -> None:
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
         self.folder = folder
         self.answers = 0
-        self._target = target
+        self._server = server
+        self._target: str | tuple[str, int] | None = _target(server)
         self._lock = threading.Lock()
         self._links: list[_Link] = []
         self._loses = self._held = self._closed = False
         self._cuts_at: tuple[bytes, bool] | None = None
+        self._fails_over = False
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / _SOCKET))
         self._listener.listen(64)
@@ -63,6 +71,22 @@ class Way:
     def cut_at(self, question: bytes, *, answered: bool) -> None:
         """Close the connection that asks this, instead of forwarding the question or, if `answered`, its answer."""
         self._cuts_at = question, answered
+
+    def fail_over(self) -> None:
+        """Cut every connection together with the next one that is cut, and refuse new ones until `lead_to`."""
+        self._fails_over = True
+
+    @property
+    def has_failed_over(self) -> bool:
+        return self._target is None
+
+    def come_back(self) -> None:
+        """Lead new connections to the first server again."""
+        self.lead_to(self._server)
+
+    def lead_to(self, server: PostgresServer) -> None:
+        """Lead new connections to another server."""
+        self._target = _target(server)
 
     def hold(self, *, new: bool = False) -> None:
         """Forward nothing on the present connections, as a slow network does; with `new`, on new ones neither."""
@@ -106,9 +130,12 @@ class Way:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            is_path = isinstance(self._target, str)
-            server = socket.socket(socket.AF_UNIX if is_path else socket.AF_INET)
-            server.connect(self._target)
+            target = self._target
+            if target is None:
+                client.close()
+                continue
+            server = socket.socket(socket.AF_UNIX if isinstance(target, str) else socket.AF_INET)
+            server.connect(target)
             with self._lock:
                 link = _Link(client, server, held=self._held)
                 self._links.append(link)
@@ -130,6 +157,7 @@ class Way:
                             if self._cuts_at is not None and self._cuts_at[0] in data:
                                 (_, self._loses), self._cuts_at = self._cuts_at, None
                                 if not self._loses:
+                                    self._lost()
                                     return
                             link.to_server += data
                         else:
@@ -137,6 +165,7 @@ class Way:
                             complete = self._count(link, data)
                             if not data or (self._loses and complete):
                                 self._loses = False
+                                self._lost()
                                 return
                             link.to_client += data
                     if not link.held:
@@ -147,6 +176,13 @@ class Way:
             with self._lock:
                 self._links.remove(link)
             link.close()
+
+    def _lost(self) -> None:
+        """Carry out a failover that belongs to the loss of a connection."""
+        if self._fails_over:
+            self._fails_over = False
+            self._target = None
+            self.cut_clients()
 
     def _give(self, link: _Link) -> None:
         if link.to_server:
@@ -175,11 +211,9 @@ class Way:
 @contextmanager
 def way_to(server: PostgresServer, folder: Path) -> Iterator[tuple[PostgresServer, Way]]:
     """A way to the server, and the server at its end, through a socket in a new folder."""
-    given = conninfo_to_dict(server.url)
-    host, port = str(given.get("host") or "localhost"), str(given.get("port") or "5432")
     folder.mkdir()
-    way = Way(folder, f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, int(port)))
-    ours = given | {"host": str(folder), "port": "5432", "sslmode": "disable"}
+    way = Way(folder, server)
+    ours = conninfo_to_dict(server.url) | {"host": str(folder), "port": "5432", "sslmode": "disable"}
     try:
         yield PostgresServer(f"postgresql:///?{urlencode(ours)}"), way
     finally:

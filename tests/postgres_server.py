@@ -25,6 +25,7 @@ __all__ = [
     "OwnServer",
     "PostgresServer",
     "Programs",
+    "copy_of",
     "find_programs",
     "given_server",
     "known",
@@ -134,13 +135,13 @@ class OwnServer(PostgresServer):
         self._port = port
         self._programs = programs
         self._folder = folder
-        self._settings = settings
+        self.settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
         folder = self._folder
-        options = [part for setting in (*self._settings, f"port={self._port}") for part in ("-c", setting)]
+        options = [part for setting in (*self.settings, f"port={self._port}") for part in ("-c", setting)]
         self._process = self._programs.start(
             ["-D", str(folder / "data"), "-k", str(folder), *options], folder / "log"
         )
@@ -152,6 +153,23 @@ class OwnServer(PostgresServer):
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
+
+
+@contextmanager
+def copy_of(server: OwnServer, programs: Programs) -> Iterator[OwnServer]:
+    """Another server with everything that was committed on a running one by now, until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="loom-postgres-copy-"))
+    copy = OwnServer(programs, folder, server.settings, 5432)
+    try:
+        programs.own(folder)
+        programs.run(
+            "pg_basebackup", "-D", str(folder / "data"), "-X", "stream", "-c", "fast", "--no-sync", "-d", server.url
+        )
+        copy.start()
+        yield copy
+    finally:
+        copy.stop(signal.SIGQUIT)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _running: list[PostgresServer] = []

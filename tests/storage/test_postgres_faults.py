@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,15 +19,17 @@ from typing import Any
 import pytest
 
 import loom
-from loom.errors import ForgetPending, StoreBusy, StoreFull, StoreUnavailable
+from loom.errors import ForgetPending, IdConflict, StoreBusy, StoreFull, StoreUnavailable
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
+from loom.storage.contract import Draft
 from tests.postgres_server import PostgresServer, find_programs, running_server
 
 pytest.importorskip("psycopg")
 
 import psycopg
 
+from loom.storage.postgres import connections, namespace_engine
 from tests.postgres_proxy import Way, way_to
 
 WITHIN_S = 30.0
@@ -81,6 +85,112 @@ def test_a_plain_remember_is_one_statement(on_the_way: tuple[str, Way]) -> None:
         assert way.answers == before + 5 + 1  # and the statement is prepared once
         assert [hit.content for hit in memory.recall("text 3", limit=1)] == ["text 3"]
         assert memory.check().ok
+
+
+EVERYDAY: list[dict[str, Any]] = [
+    {},
+    {"id": "of the caller {}"},
+    {"role": "user", "name": "Ana", "session_id": "s1", "created_at": datetime(2026, 2, 3, tzinfo=UTC)},
+    {"id": "m{}", "role": "assistant", "session_id": "s1", "metadata": {"n": 1}},
+]
+
+
+@pytest.mark.parametrize("said", EVERYDAY, ids=lambda said: ", ".join(said) or "nothing else")
+def test_an_everyday_remember_is_one_round_trip(on_the_way: tuple[str, Way], said: dict[str, Any]) -> None:
+    url, way = on_the_way
+    with opened(url) as memory:
+
+        def remember(number: int) -> None:
+            memory.remember(f"text {number}", **(said | ({"id": said["id"].format(number)} if "id" in said else {})))
+
+        for number in range(2):
+            remember(number)  # the first learns the settings, and the second prepares the statement
+        before = way.answers
+        for number in range(2, 7):
+            remember(number)
+        assert way.answers == before + 5
+        assert contents(memory) == [f"text {number}" for number in range(7)]
+
+
+def test_a_remember_of_something_important_is_four_round_trips(on_the_way: tuple[str, Way]) -> None:
+    url, way = on_the_way
+    with opened(url) as memory:
+        for number in range(4):
+            before = way.answers
+            memory.remember(f"text {number}", importance=0.9)
+        assert way.answers <= before + 9
+
+
+def test_an_id_that_is_known_or_awaited_is_written_in_a_transaction(on_the_way: tuple[str, Way]) -> None:
+    url, _ = on_the_way
+    with opened(url) as memory:
+        first = memory.remember("a text", id="known")
+        again = memory.remember("a text", id="known")
+        assert (first.created, again.created) == (True, False)
+        with pytest.raises(IdConflict):
+            memory.remember("another text", id="known")
+        with memory.store.transaction() as transaction:
+            transaction.append([Draft("derived", "a fact", datetime(2026, 2, 3, tzinfo=UTC), sources=("awaited",))])
+        memory.remember("the source", id="awaited")
+        assert [record.id for record in memory.store.sources("derived")] == ["awaited"]
+        memory.forget("known")
+        assert memory.remember("a new text", id="known").created
+        assert memory.check().ok
+
+
+@pytest.mark.parametrize("of_other", ["the record", "a name that is awaited"])
+def test_an_id_that_is_taken_after_the_statement_began_is_not_written_twice(
+    on_the_way: tuple[str, Way], execute: Execute, tmp_path: Path, of_other: str
+) -> None:
+    url, _ = on_the_way
+
+    def is_waiting() -> bool:
+        found = execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        return found == [(1,)]
+
+    base = url.partition("&cache=")[0]
+    with opened(url) as memory, opened(f"{base}&cache={tmp_path / 'other'}") as other:
+        for one in (memory, other):
+            one.remember("learns the settings", id=f"{id(one)}")
+        other.remember("a fact", id="derived", importance=0.9)
+        statement = memory.store.engine.one_statements[False, True]  # type: ignore[attr-defined]
+        # The statement waits after it began, and before it takes the lock.
+        wait = b"(SELECT pg_advisory_xact_lock(27)) IS NOT NULL AND EXISTS (SELECT 1"
+        statement.text = statement.text.replace(b"EXISTS (SELECT 1", wait, 1)
+        execute("SELECT pg_advisory_lock(27)")
+        writer = threading.Thread(target=memory.remember, args=("a text",), kwargs={"id": "same"})
+        writer.start()
+        wait_for(is_waiting)
+        if of_other == "the record":
+            other.remember("a text", id="same")
+        else:
+            with other.store.transaction() as transaction:
+                transaction.derive("derived", ["same"])
+        execute("SELECT pg_advisory_unlock(27)")
+        writer.join(WITHIN_S)
+        assert [record.id for record in memory.list(limit=10)].count("same") == 1
+        assert len(memory.history("same")) == 1
+        if of_other != "the record":
+            assert [record.id for record in memory.store.sources("derived")] == ["same"]
+        assert memory.check().ok
+
+
+def test_a_lost_remember_whose_outcome_is_not_known_names_the_id_that_may_be_repeated(
+    on_the_way: tuple[str, Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, way = on_the_way
+    monkeypatch.setattr(connections, "FIND_AGAIN_S", 0.0)
+    with opened(url) as memory:
+        memory.remember("first")
+        way.fail_over()
+        way.lose_next_answer()
+        with pytest.raises(StoreUnavailable, match="not known") as error:
+            memory.remember("second")
+        way.come_back()
+        id = re.search(r"with id='(\w+)'", str(error.value))
+        assert id is not None
+        memory.remember("second", id=id[1])
+        assert contents(memory) == ["first", "second"]
 
 
 def test_settings_that_another_host_changes_hold_for_the_next_remember(
@@ -308,6 +418,28 @@ def test_a_host_that_is_cut_off_in_a_write_holds_the_others_up_and_no_longer_tha
         lost.remember("the lost host is back")
         assert len(contents(other)) == 2
         assert other.check().ok
+
+
+def test_the_server_ends_a_write_whose_host_says_nothing(
+    on_the_way: tuple[str, Way], tmp_path: Path, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = on_the_way
+    schema = url.partition("schema=")[2].partition("&")[0]
+    other_url = f"{postgres_server.url}&schema={schema}&cache={tmp_path / 'other'}"
+    with opened(url) as silent, opened(other_url) as other:
+        monkeypatch.setattr(namespace_engine, "SILENT_MS", 50)
+
+        def write() -> None:
+            with silent.store.transaction() as transaction:
+                other.remember("by another host", id="after")  # it waits until the server has ended this write
+                transaction.put_entry("by the silent host", 1, writer="silent")
+
+        with pytest.raises(StoreUnavailable):
+            write()
+        assert contents(other) == ["by another host"]
+        assert other.store.entry("by the silent host") is None
+        silent.remember("the silent host is back")
+        assert len(contents(other)) == 2
 
 
 def test_a_full_disk_of_the_server_refuses_writes_and_loses_none(

@@ -85,7 +85,7 @@ def test_a_database_of_format_1_is_divided_and_keeps_everything(of_format_1: str
         finally:
             store.close()
     (formats,) = execute("SELECT format, min_writer FROM SCHEMA.store")
-    assert formats == (2, 2)
+    assert formats == (3, 2)
     kinds = execute("SELECT relname, relkind FROM pg_class WHERE relnamespace = 'SCHEMA'::regnamespace")
     assert {("records", "p"), ("edges", "p"), ("records_1", "r")} <= {*kinds}
     assert not [name for name, _ in kinds if name.endswith("_old")]
@@ -100,7 +100,7 @@ def test_an_upgrade_changes_no_row_and_one_that_fails_changes_no_table(of_format
     assert execute("SELECT format FROM SCHEMA.store") == [(1,)]
     execute("DROP TABLE SCHEMA.records_old")
     opened(of_format_1).close()
-    assert execute("SELECT format FROM SCHEMA.store") == [(2,)]
+    assert execute("SELECT format FROM SCHEMA.store") == [(3,)]
     after = held(execute)
     for was, now in zip(before, after, strict=True):
         assert [row for row in now if row in was] == was
@@ -125,6 +125,36 @@ def test_a_host_that_only_reads_format_1_goes_on_during_and_after_the_upgrade(
         writer.close()
     finally:
         reader.close()
+
+
+def test_a_database_of_format_2_gets_a_table_and_hosts_of_that_format_go_on(
+    postgres_url: str, execute: Execute
+) -> None:
+    with loom.open(postgres_url, embedder="none") as memory:
+        memory.remember("a text", id="x")
+    execute("DROP TABLE SCHEMA.writers")
+    execute("UPDATE SCHEMA.store SET format = 2, min_reader = 1, min_writer = 2")
+    before = held(execute)
+    with loom.open(postgres_url, embedder="none") as memory:
+        assert held(execute) == before
+        memory.remember("an important text", id="y", importance=0.9)
+    assert execute("SELECT format, min_reader, min_writer FROM SCHEMA.store") == [(3, 1, 2)]
+    assert execute("SELECT count(*) FROM SCHEMA.writers") == [(1,)]
+
+
+def test_rows_of_processes_that_ended_long_ago_are_removed(postgres_url: str, execute: Execute) -> None:
+    def write(id: str) -> None:
+        with loom.open(postgres_url, embedder="none") as memory:
+            memory.remember("an important text", id=id, importance=0.9)
+
+    write("x")
+    write("y")
+    ((rows,),) = execute("SELECT count(*) FROM SCHEMA.writers")
+    assert rows >= 2
+    execute("UPDATE SCHEMA.writers SET at = at - interval '25 hours'")
+    write("z")
+    ((left,),) = execute("SELECT count(*) FROM SCHEMA.writers")
+    assert 0 < left < rows
 
 
 def test_tables_of_a_newer_program_are_used_as_far_as_it_allows(postgres_url: str, execute: Execute) -> None:

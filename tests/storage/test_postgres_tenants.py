@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -72,6 +73,10 @@ def execute(postgres_server: PostgresServer, postgres_url: str, roles: tuple[str
             return cursor.fetchall() if cursor.description else []
 
         yield run
+
+
+def open_tenant(url: str, role: str, namespace: str) -> AbstractContextManager[Any]:
+    return closing(open_store(as_role(url, role), namespace=namespace))
 
 
 def test_a_tenant_uses_every_verb_in_its_own_namespace(
@@ -229,3 +234,18 @@ def test_the_command_lists_adds_and_removes_tenants(postgres_url: str, capsys: p
     assert command(role, "--add", "red") == [{"role": role, "namespace": "red"}]
     assert command(role, "--remove", "red") == []
     assert main(["tenants", role, "--store", postgres_url]) != 0
+
+
+def test_tenants_of_format_2_go_on_after_the_owner_has_upgraded_the_tables(
+    postgres_url: str, roles: tuple[str, str], owner: Callable[..., Any]
+) -> None:
+    schema = schema_of(postgres_url)
+    owner(f"DROP TABLE {schema}.writers".encode())
+    owner(f"UPDATE {schema}.store SET format = 2".encode())
+    with pytest.raises(UnsupportedStore, match="as their owner"):
+        open_store(as_role(postgres_url, roles[0]), namespace="red")
+    open_store(postgres_url, namespace="red").close()
+    with open_tenant(postgres_url, roles[0], "red") as store, store.transaction() as transaction:
+        transaction.put_entry("key", "value", writer="w")
+    with open_tenant(postgres_url, roles[1], "blue") as store, store.engine.server.lent() as raw:
+        assert raw.execute(f"SELECT 1 FROM {schema}.writers WHERE namespace = 1".encode()).fetchone() is None

@@ -452,7 +452,7 @@ class Agent(Closing):
         run.model_calls += 1
         used = answer.usage or Usage(tokens, 0, self._counter.safe_count(_words_of(answer)))
         run.usage += used
-        # A service may count more tokens than we do: charge them up to the rest of the budget.
+        # A service may count more tokens than we do: charge them as far as the budget has any left.
         run.account.record_tokens(min(used.total, run.account.get_remaining_budget().token_budget))
         return answer
 

@@ -22,12 +22,12 @@ from loom.memory.manager import MemoryManager
 __all__ = ["CONVERSATION", "QUESTION", "default_orchestrator"]
 
 QUESTION = BudgetConfig(l1_ratio=0.038, l2_ratio=0.038, l3_l4_ratio=0.81)
-"""Without a session: mostly recalled memories, with a few recent and important records."""
+"""Without a session: what was recalled leads, and a few recent and important records stand beside it."""
 
 CONVERSATION = BudgetConfig(l1_ratio=0.33, l2_ratio=0.075, l3_l4_ratio=0.47)
-"""With a session: its turns, and recalled memories."""
+"""With a session: its turns, and what was recalled."""
 
-# The number of recent and of important records that are offered without a session.
+# Without a session, only a few recent and important records are offered.
 _FEW = 6
 
 
@@ -39,14 +39,8 @@ def default_orchestrator(
     source_timeout_s: float = 2.0,
     prefix_policy: PrefixPolicy | None = None,
 ) -> ContextOrchestrator:
-    """An orchestrator over one memory. `sources` come after the user's standing instructions and recalled memories,
-    and before everything else.
-
-    Derived facts come from conversations with an assistant. An `L4FactSource` among the sources replaces the one that
-    offers these.
-    """
-    given = [*sources]
-    has_facts = any(isinstance(one, L4FactSource) and one.memory is manager for one in given)
+    """An orchestrator over one memory. `sources` come after the user's standing instructions and what was recalled,
+    and before everything else."""
     few = None if session else _FEW
     if prefix_policy is None:
         prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
@@ -55,8 +49,8 @@ def default_orchestrator(
         [
             InstructionSource(manager),
             RecallSource(manager),
-            *given,
-            *([] if has_facts else [L4FactSource(manager, assisted=True)]),
+            *sources,
+            L4FactSource(manager),
             *([ScopeSource(manager)] if isinstance(manager, MemoryManager) else []),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

@@ -56,7 +56,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
     return trimmed, start, start + len(trimmed)
 
 
-# Only this many characters of a longer sentence are judged.
+# Of a longer sentence, only the beginning is judged.
 _JUDGED_CHARS = 400
 _TAG = re.compile(r",? (?:okay|ok|please|alright|got it)[?？]$", re.IGNORECASE)
 

@@ -26,7 +26,8 @@ __all__ = ["back_up"]
 
 _ROWS_AT_ONCE = 500
 # Tables that are rebuilt in the file, or have other columns there.
-_OWN = {"store", "namespaces", "heads", "spaces", "projections", "segments", "segment_chunks", "leases", "vacuums"}
+_OWN = {"store", "namespaces", "heads", "spaces", "projections", "segments", "segment_chunks", "leases"}
+_OWN |= {"vacuums", "writers"}
 _COPIED = tuple(table for table in TABLES if table not in _OWN)
 
 

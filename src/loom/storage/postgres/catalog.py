@@ -27,6 +27,7 @@ __all__ = [
     "FORMAT",
     "PARTITIONED",
     "PARTITIONS",
+    "WRITERS_KEPT_S",
     "Formats",
     "check_formats",
     "partition_of",
@@ -100,6 +101,17 @@ _ADDED = """
     CREATE TABLE tenants (role name, namespace bigint, PRIMARY KEY (role, namespace));
     CREATE TABLE vacuums (namespace bigint PRIMARY KEY, xid xid8 NOT NULL, forgets bigint NOT NULL);
 """
+
+# What format 3 adds: the last write of each writer, which a process reads after its connection was lost in a commit.
+_WRITERS = """
+    CREATE TABLE writers (
+        namespace bigint NOT NULL, writer bigint NOT NULL, last bigint NOT NULL, at timestamptz NOT NULL,
+        PRIMARY KEY (namespace, writer)
+    ) WITH (fillfactor = 20);
+"""
+
+WRITERS_KEPT_S = 86_400
+"""A row of `writers` without a write for this long is that of a process that has ended."""
 
 
 class _Big(NamedTuple):
@@ -252,12 +264,14 @@ PARTITIONS = 64
 """The number of partitions of new tables, unless the address names another one. It never changes afterwards."""
 
 # For each format, the oldest formats whose programs may read and write the tables. Format 2 has the partitions; a
-# program of format 1 writes no namespace into `edges` and `supersessions`.
-_STILL_READ = (1, 1)
-_STILL_WRITE = (1, 2)
+# program of format 1 writes no namespace into `edges` and `supersessions`. Programs of format 2 do not use `writers`.
+_STILL_READ = (1, 1, 1)
+_STILL_WRITE = (1, 2, 2)
 
 FORMAT = len(_STILL_READ)
 """The format that this program writes."""
+
+_DIVIDED = 2
 
 
 class Formats(NamedTuple):
@@ -300,12 +314,14 @@ def upgrade(connection: psycopg.Connection[Any], schema: str, store_id: str, now
     connection.execute("SELECT set_config('search_path', %s, true)", [f'"{schema}", pg_catalog'])
     formats = (FORMAT, _STILL_READ[-1], _STILL_WRITE[-1])
     if found is None:
-        _run(connection, _PLAIN + _ADDED)
+        _run(connection, _PLAIN + _ADDED + _WRITERS)
         _run(connection, _divided(partitions))
         _run(connection, _indexes())
         connection.execute("INSERT INTO store VALUES (1, %s, %s, %s, %s, %s)", [store_id, now, *formats])
     else:
-        _divide(connection, partitions)
+        if found.format < _DIVIDED:
+            _divide(connection, partitions)
+        _run(connection, _WRITERS)
         connection.execute("UPDATE store SET format = %s, min_reader = %s, min_writer = %s", formats)
 
 

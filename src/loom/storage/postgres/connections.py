@@ -28,14 +28,24 @@ from psycopg.pq import TransactionStatus
 from loom.errors import Closed, InvalidInput, LoomError, NotAStore, StoreUnavailable, UnsupportedStore
 from loom.protocol import Clock, new_id
 from loom.storage.moments import to_micros
-from loom.storage.postgres.catalog import FORMAT, PARTITIONS, check_formats, partition_of, read_formats, upgrade
+from loom.storage.postgres.catalog import (
+    FORMAT,
+    PARTITIONS,
+    WRITERS_KEPT_S,
+    Formats,
+    check_formats,
+    partition_of,
+    read_formats,
+    upgrade,
+)
 from loom.storage.postgres.dialect import Dialect
 from loom.storage.postgres.one_statement import OneStatement
 from loom.storage.postgres.prepared import Prepared
+from loom.storage.postgres.row_security import is_secured, secure
 from loom.storage.postgres.spoken_connection import ADAPTERS, is_gone, translate, translated
 from loom.storage.sqlite.archive import Reader
 
-__all__ = ["Address", "Server", "default_cache"]
+__all__ = ["FIND_AGAIN_S", "Address", "Server", "default_cache"]
 
 _OLDEST_SERVER = 150_000
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -46,7 +56,7 @@ _CODES_ONLY_FROM = 2_000_000
 _WORDS_FIRST_FROM = 200_000
 _CONNECT_WITHIN_S = 10
 # The longest search for a server by a process that had a connection, and the pause between attempts.
-_FIND_AGAIN_S = 30.0
+FIND_AGAIN_S = 30.0
 _FIND_PAUSE_S = 0.1
 
 
@@ -130,7 +140,7 @@ class Server:
         self.place = address.place
         self.read_only = read_only
         self._dialects: dict[int | None, Dialect] = {}
-        self._one_statement: dict[tuple[Dialect, bool], OneStatement] = {}
+        self._one_statement: dict[tuple[Dialect, bool, bool], OneStatement] = {}
         self.archive = Reader()
         self.prepared = Prepared()
         self.restricted = False
@@ -187,9 +197,7 @@ class Server:
             if formats is not None:
                 check_formats(formats, self.place, self.read_only)
             if not self.read_only and (formats is None or formats.format < FORMAT):
-                with connection.transaction():
-                    now = to_micros(self._clock())
-                    upgrade(connection, self.address.schema, new_id(), now, self.address.partitions)
+                self._upgrade(connection, formats)
             elif formats is None:
                 raise NotAStore(f"{self.place} holds no memory: there is nothing to read. Open it for writing first.")
             schema = f'"{self.address.schema}"'
@@ -199,8 +207,26 @@ class Server:
             if row is None:
                 raise NotAStore(f"{self.place} has lost its identity row; restore it from a backup")
             store_id, self.restricted = row
+            if not self.read_only:
+                gone = f"DELETE FROM {schema}.writers WHERE at < now() - make_interval(secs => {WRITERS_KEPT_S})"
+                connection.execute(gone.encode())
             self._known = True
             return str(store_id)
+
+    def _upgrade(self, connection: psycopg.Connection[Any], formats: Formats | None) -> None:
+        schema, now = self.address.schema, to_micros(self._clock())
+        try:
+            with connection.transaction():
+                upgrade(connection, schema, new_id(), now, self.address.partitions)
+                if is_secured(connection, schema):
+                    secure(connection, schema)
+        except errors.InsufficientPrivilege as error:
+            if formats is None:
+                raise
+            raise UnsupportedStore(
+                f"{self.place} has format {formats.format}, and this role may not upgrade its tables to format "
+                f"{FORMAT}; open it once as their owner"
+            ) from error
 
     def _check_encoding(self, connection: psycopg.Connection[Any]) -> None:
         encoding = connection.info.parameter_status("server_encoding")
@@ -216,9 +242,9 @@ class Server:
             known = self._dialects[partition] = Dialect(self.address.schema, partition)
         return known
 
-    def one_statement(self, dialect: Dialect, queues: bool) -> OneStatement:
+    def one_statement(self, dialect: Dialect, queues: bool, named: bool) -> OneStatement:
         """The statement that writes a record, which all engines on these tables prepare under one name."""
-        return self._one_statement.setdefault((dialect, queues), OneStatement(dialect, queues))
+        return self._one_statement.setdefault((dialect, queues, named), OneStatement(dialect, queues, named))
 
     # -- lending -----------------------------------------------------------------------------------
 
@@ -281,7 +307,7 @@ class Server:
 
     def _connect(self) -> psycopg.Connection[Any]:
         """Open a connection. A process that has had one retries for a while, because another server may take over."""
-        deadline = time.monotonic() + (_FIND_AGAIN_S if self._known else 0.0)
+        deadline = time.monotonic() + (FIND_AGAIN_S if self._known else 0.0)
         while True:
             try:
                 connection = psycopg.connect(

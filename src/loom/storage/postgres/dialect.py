@@ -55,6 +55,7 @@ TABLES = (
     "leases",
     "blocks",
     "vacuums",
+    "writers",
 )
 
 ARCHIVED = "\x01@"
@@ -78,8 +79,7 @@ _SPELLINGS = {
         "SELECT h.seq, h.committed_at, "
         "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'space'), "
         "(SELECT value FROM settings WHERE namespace = ?1 AND node = '' AND key = 'revision'), "
-        "(SELECT name FROM namespaces WHERE number = ?1), h.revision, "
-        "pg_current_xact_id_if_assigned(), extract(epoch FROM pg_postmaster_start_time()) "
+        "(SELECT name FROM namespaces WHERE number = ?1), h.revision "
         "FROM heads h WHERE h.namespace = ?1"
     ),
     NOTE_USES: (

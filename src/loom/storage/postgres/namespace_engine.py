@@ -8,15 +8,18 @@ works.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import secrets
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -30,6 +33,7 @@ from loom.protocol import Clock, new_id
 from loom.storage.databases import Connection, Cursor, Taken, Wanted
 from loom.storage.files import FILE_MODE, create_folder, disk_errors
 from loom.storage.postgres import vacuuming
+from loom.storage.postgres.catalog import WRITERS_KEPT_S
 from loom.storage.postgres.connections import Address, Server, default_cache
 from loom.storage.postgres.one_statement import Head
 from loom.storage.postgres.prepared import checked
@@ -39,7 +43,7 @@ from loom.storage.sqlite.projections import LAST_NUMBER
 from loom.storage.sqlite.transactions import BEGUN
 from loom.storage.temporary import let_go, temporary_beside
 
-__all__ = ["Engine", "LostInWrite", "create_namespace"]
+__all__ = ["MOST_STALE", "SILENT_MS", "Engine", "LostInWrite", "create_namespace"]
 
 Answer = TypeVar("Answer")
 
@@ -54,7 +58,7 @@ _TIDY_PAUSE_S = 60.0
 # The codes of a vector have about this part of its bytes.
 _CODES_SHARE = 10
 # The server ends a write whose host sends nothing for this long: it is stopped, or cut off, and holds the others up.
-_SILENT_MS = 60_000
+SILENT_MS = 60_000
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # The statements name their tables in the order of the best plan, with CROSS JOIN for SQLite. Without statistics, as
 # in new tables, PostgreSQL chose a join of whole tables: 400 ms for a recall among 3,000 records.
@@ -74,11 +78,23 @@ class LostInWrite(Exception):
     """The connection was lost inside a write of one statement, so it is not known whether the write was kept."""
 
 
-class _Mark(NamedTuple):
-    """The number of a transaction, and the start of its server as a text."""
+class _Writer:
+    """A row of the table `writers`, which one write at a time uses.
 
-    transaction: str | None
-    server_start: str | None
+    The row names the last write that was committed with it. So this process can find out whether a write was kept
+    whose connection was lost during the commit, on any server that has the row.
+    """
+
+    __slots__ = ("last", "number", "since")
+
+    def __init__(self) -> None:
+        self.number = secrets.randbits(62)
+        self.last = 0
+        self.since = 0.0
+
+    def begin(self) -> None:
+        self.last += 1
+        self.since = time.time()
 
 
 class _Scope(threading.local):
@@ -112,7 +128,9 @@ class Engine:
         self._tidy_after = 0.0
         self._fetching: threading.Thread | None = None
         self._head: Head | None = None
-        self._one_statement = {queues: server.one_statement(self.dialect, queues) for queues in (False, True)}
+        self._writers: deque[_Writer] = deque()
+        kinds = itertools.product((False, True), repeat=2)
+        self.one_statements = {kind: server.one_statement(self.dialect, *kind) for kind in kinds}
         self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         base = server.address.cache or default_cache()
         with disk_errors(f"the folder {base} for index files cannot be made; name another one with ?cache="):
@@ -193,6 +211,7 @@ class Engine:
         self._scope = _Scope()
         self._fetching = None
         self._hurried = weakref.WeakSet()
+        self._writers = deque()
 
     # -- transactions ----------------------------------------------------------------------------
 
@@ -244,7 +263,8 @@ class Engine:
         Raises `StoreBusy` if others write for longer than `wait_s`, by default the store's `busy_timeout_s`.
         """
         self._check_writable()
-        raw, head, mark = self._locked(self._busy_timeout_s if wait_s is None else wait_s)
+        raw, head = self._locked(self._busy_timeout_s if wait_s is None else wait_s)
+        writer = self._writers.pop() if self._writers else _Writer()
         self._scope.writing = True
         connection = self.connection_on(raw)
         connection.head = head
@@ -256,24 +276,26 @@ class Engine:
                 except BaseException:
                     self.counts.forget()
                     raise
-                self._commit(raw, mark)
+                self._commit(raw, connection.last_statements, writer)
         finally:
             self._scope.writing = False
+            self._writers.append(writer)
             _roll_back(raw)
             self.server.give_back(raw)
         self.renew_reading()
 
-    def insert_record(self, row: Sequence[Any], settings: str) -> bool:
+    def insert_record(self, row: Sequence[Any], settings: str, named: bool) -> bool:
         """Insert a record, given as values of `INSERT_RECORD`, in one statement and in its own transaction.
 
         Returns False, and writes nothing, if the settings have another revision, or if this process does not know the
-        namespace yet. Raises `LostInWrite` if the connection is lost.
+        namespace yet. For a record whose id may be known (`named`), also if the id is known or awaited, or if another
+        write has the lock. Raises `LostInWrite` if the connection is lost.
         """
         self._check_writable()
         head = self._head
         if head is None or head.settings != settings:
             return False
-        statement = self._one_statement[head.queues]
+        statement = self.one_statements[head.queues, named]
 
         def attempt(wait_ms: int) -> bool:
             raw = self.server.lend()
@@ -363,11 +385,8 @@ class Engine:
         """The error for a server that closes every connection."""
         return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
 
-    def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None, _Mark | None]:
-        """Begin a transaction with the lock of the namespace.
-
-        Returns the connection, the result of `BEGUN`, and the mark of the transaction.
-        """
+    def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
+        """Begin a transaction with the lock of the namespace. Returns the connection and the result of `BEGUN`."""
         number = f"{self.namespace:d}"
         begun = self._spelled_out(BEGUN).decode()
         heads = self.dialect.table("heads")
@@ -377,17 +396,17 @@ class Engine:
             lambda wait_ms: self._answered(
                 f"BEGIN; SET LOCAL lock_timeout = {wait_ms}; SELECT 1 FROM {heads} WHERE namespace = {number} "
                 f"FOR UPDATE; SET LOCAL lock_timeout = 0; "
-                f"SET LOCAL idle_in_transaction_session_timeout = {_SILENT_MS}; {begun}".encode()
+                f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}; {begun}".encode()
             ),
         )
         if not result.ntuples:
-            return raw, None, None
-        values = [result.get_value(0, column) for column in range(8)]
-        seq, committed_at, space, settings, name, revision, *mark = (
+            return raw, None
+        values = [result.get_value(0, column) for column in range(6)]
+        seq, committed_at, space, settings, name, revision = (
             None if value is None else value.decode() for value in values
         )
         self._head = Head(settings, int(revision or 0), space is not None)
-        return raw, (int(seq or 0), int(committed_at or 0), space, settings, name), _Mark(*mark)
+        return raw, (int(seq or 0), int(committed_at or 0), space, settings, name)
 
     def _spelled_out(self, statement: str) -> bytes:
         """A statement whose only value is the number of the namespace, with that number."""
@@ -409,14 +428,22 @@ class Engine:
                 if self._closed or threading.current_thread() in self._hurried:
                     raise Closed("the memory was closed while it waited for another writer") from None
 
-    def _commit(self, raw: psycopg.Connection[Any], mark: _Mark | None) -> None:
+    def _commit(self, raw: psycopg.Connection[Any], last: bytes, writer: _Writer) -> None:
+        """Commit, together with the last statements and the number of the write. Finds out whether a commit was kept
+        whose answer is lost."""
+        writer.begin()
+        note = (
+            f"INSERT INTO {self.dialect.table('writers')} VALUES ({self.namespace:d}, {writer.number:d}, "
+            f"{writer.last:d}, now()) ON CONFLICT (namespace, writer) DO UPDATE SET last = excluded.last, "
+            "at = excluded.at; COMMIT"
+        ).encode()
         try:
-            done = _execute(raw, b"COMMIT")
+            done = _execute(raw, last + note)
         except psycopg.OperationalError as error:
             if not is_gone(error):
                 raise
             raw.close()
-            kept = None if mark is None else self._is_kept(mark)
+            kept = self._is_kept(writer)
             if kept:
                 return
             told = (
@@ -429,32 +456,29 @@ class Engine:
         if done.command_status != b"COMMIT":
             raise StoreUnavailable(f"{self.server.place} rolled a write back; nothing was written. Try again.")
 
-    def _is_kept(self, mark: _Mark) -> bool | None:
-        """Whether a transaction whose connection was lost during its commit was kept; None if that is not known.
+    def _is_kept(self, writer: _Writer) -> bool | None:
+        """Whether the last write of a writer, whose connection was lost during the commit, was kept.
 
-        Takes the lock of the namespace, which the transaction has until it has ended. Commits a change of its own:
-        where standbys confirm commits, they have confirmed the earlier one then. A server that was started since, or
-        another one, may have given the number of a lost transaction to another, so it can only deny.
+        None if the server cannot be asked. Takes the lock of the namespace, which the write has until it has ended.
+        Commits a change of its own: where standbys confirm commits, they have confirmed the earlier one then.
         """
-        heads = self.dialect.table("heads")
+        heads, writers = self.dialect.table("heads"), self.dialect.table("writers")
+        query = f"SELECT last FROM {writers} WHERE namespace = %s AND writer = %s".encode()
         try:
-            raw, _, here = self._locked(self._busy_timeout_s)
+            raw, _ = self._locked(self._busy_timeout_s)
             try:
-                row = raw.execute("SELECT pg_xact_status(CAST(%s AS xid8))", [mark.transaction]).fetchone()
-                (status,) = row or (None,)
+                row = raw.execute(query, [self.namespace, writer.number]).fetchone()
                 _execute(raw, f"UPDATE {heads} SET seq = seq WHERE namespace = {self.namespace:d}; COMMIT".encode())
             finally:
                 _roll_back(raw)
                 self.server.give_back(raw)
-        except errors.InvalidParameterValue:  # a number that this server has not given yet
-            return False
         except (psycopg.Error, LoomError) as error:
             log.info("the outcome of a commit cannot be found out: %s", type(error).__name__)
             return None
-        if status == "aborted":
-            return False
-        is_same_server = here is not None and here.server_start == mark.server_start
-        return True if status == "committed" and is_same_server else None
+        if row == (writer.last,):
+            return True
+        # Much later the row may have been removed as that of a process that has ended.
+        return None if time.time() - writer.since > WRITERS_KEPT_S / 2 else False
 
     # -- operations of files that a server does not need -----------------------------------------------
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loom.errors import InvalidInput, NotFound, ReadOnly
+from loom.errors import InvalidInput, NotFound, ReadOnly, StoreBusy, StoreUnavailable
 from loom.protocol import Clock, utc_now
 from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Origin, Written
 from loom.storage.files import FILE_MODE
@@ -46,6 +46,10 @@ class _Transaction(SqliteTransaction):
         self._counts = True
         return written
 
+    def await_source(self, id: str, derived: int) -> None:
+        super().await_source(id, derived)
+        self._counts = True  # a write of one statement looks for names that are awaited; see `OneStatement`
+
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if statement in (INSERT_RECORD, QUEUE) and isinstance(self.connection, PostgresConnection):
             self.connection.defer(statement, rows)
@@ -56,9 +60,7 @@ class _Transaction(SqliteTransaction):
         connection = self.connection
         assert isinstance(connection, PostgresConnection)
         if self._counts:
-            connection.settle(FINISH, (self._next, self.now))
-        else:
-            connection.settle()
+            connection.at_commit(FINISH, (self._next, self.now))
 
 
 def _counted(draft: Draft, counts: Counts) -> Draft:
@@ -136,7 +138,7 @@ class PostgresStore(Handle):
 
     def append_alone(self, draft: Draft, revision: str) -> bool:
         self.check_open()
-        if draft.named or draft.revises or draft.sources or draft.drawn:
+        if draft.revises or draft.sources or draft.drawn:
             return False
         draft = _counted(draft, self._engine.counts)
         row = record_row(
@@ -151,22 +153,28 @@ class PostgresStore(Handle):
             None if draft.data is None else dump_json(draft.data, "data"),
         )
         try:
-            written = self._engine.insert_record(row, revision)
-        except LostInWrite:
-            self._append_again(draft)
+            written = self._engine.insert_record(row, revision, draft.named)
+        except LostInWrite as lost:
+            self._append_again(draft, lost)
             return True
         if written:
             self._maintenance.wrote(1, len(draft.content), 1)
         return written
 
-    def _append_again(self, draft: Draft) -> None:
+    def _append_again(self, draft: Draft, lost: LostInWrite) -> None:
         """Append a record unless a statement on a lost connection has appended it.
 
         That statement may still wait for the lock. The new revision makes it write nothing.
         """
-        with self.transaction() as transaction:
-            count_up(transaction.connection)
-            transaction.append([draft._replace(named=True)])
+        try:
+            with self.transaction() as transaction:
+                count_up(transaction.connection)
+                transaction.append([draft._replace(named=True)])
+        except (StoreBusy, StoreUnavailable):
+            raise StoreUnavailable(
+                f"the connection to {self.location} was lost while {draft.id!r} was written, so it is not known "
+                f"whether it was kept. Writing it again with id={draft.id!r} is safe."
+            ) from lost
 
     def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
         self.check_namespaces(f"forget the namespace {name!r}")

@@ -111,6 +111,8 @@ class PostgresConnection:
         """The result of `BEGUN`, as read by the statement that locked the namespace."""
         self.last_number: int | None = None
         """The result of `LAST_NUMBER` in a transaction that only reads."""
+        self.last_statements = b""
+        """Statements that are executed together with the commit."""
         self._waiting: list[tuple[str, list[Any]]] = []
         self.namespace = namespace
         self._dialect = dialect
@@ -118,15 +120,21 @@ class PostgresConnection:
         self._prepared = prepared
         self._copies = copies
 
-    # A transaction that writes one record usually consists of one INSERT and the new head. Statements without a
-    # needed result wait for the next statement or the end of the transaction, and become one statement, or a COPY.
+    # Statements without a needed result wait for the next statement or the end of the transaction, and become one
+    # statement, or a COPY. The new head is written together with the commit.
 
     def defer(self, statement: str, rows: Sequence[Any]) -> None:
         """Execute an INSERT for each of the rows before the next statement."""
         self._waiting += [(statement, [*row]) for row in rows]
 
-    def settle(self, statement: str = "", values: Sequence[Any] = ()) -> None:
-        """Execute the deferred statements together with this one."""
+    def at_commit(self, statement: str, numbers: Sequence[int]) -> None:
+        """Execute a statement whose values are numbers together with the commit."""
+        spoken = self._dialect.spell(statement)
+        values = spoken.values(numbers, self.namespace)
+        self.last_statements += spoken.text.replace(b"%s", b"%d") % tuple(values) + b"; "
+
+    def settle(self) -> None:
+        """Execute the deferred statements."""
         waiting, self._waiting = self._waiting, []
         by_statement: dict[str, list[list[Any]]] = {}
         for one, row in waiting:
@@ -137,7 +145,7 @@ class PostgresConnection:
                 self._copy(one, rows)
             elif len(rows) > 1:
                 self.executemany(one, rows)
-        self._together([*alone, (statement, [*values])] if statement else alone)
+        self._together(alone)
 
     def _together(self, statements: Sequence[tuple[str, list[Any]]]) -> None:
         """Execute statements as one. None may read the writes of another."""

@@ -215,7 +215,12 @@ class EmbeddingError(LoomError):
 
 
 class LanguageModelError(LoomError):
-    """A language model failed, cannot be reached, or answered with something unusable."""
+    """A language model failed, cannot be reached, or answered with something unusable.
+
+    `sent` is False if no model has seen the request: there was no connection, or the server refused it.
+    """
+
+    sent: bool = True
 
 
 class ToolUnavailable(LoomError):

@@ -14,11 +14,12 @@ import pytest
 
 import loom
 from loom.agent import Agent, AnthropicChat, Called, Finished, OpenAIChat, Prompted, Returned, Said, tool
-from loom.agent.chat_models import ChatModel
-from loom.errors import Closed, InvalidInput
+from loom.agent.chat_models import Answer as ChatAnswer
+from loom.agent.chat_models import ChatModel, Usage
+from loom.errors import Closed, InvalidInput, StoreBusy
 from loom.fractal import BudgetTracker, NodeContainer, RecursiveBudget
 from loom.fractal.memory import MemoryScope
-from loom.memory import SharedMemoryPool
+from loom.memory import MemoryManager, SharedMemoryPool
 from loom.notebook import Notebook
 from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus
 from loom.testing import Answer, Broken, Call, Cut, Fail, Hang, Request, ScriptedModel, ScriptLine
@@ -383,6 +384,130 @@ def test_one_account_bounds_all_runs_together(memory: loom.Memory) -> None:
         assert account.total_spent.tokens <= 2500
 
 
+class Held:
+    """A line of a script that is held until it is let go, and then answers."""
+
+    def __init__(self, reply: Any) -> None:
+        self._reply = reply
+        self.asked = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, request: Request) -> Any:
+        self.asked.set()
+        assert self.go.wait(60)
+        return self._reply
+
+
+def calls_have_ended() -> None:
+    """Wait until no model call and no tool runs any more."""
+    for thread in threading.enumerate():
+        if thread.name == "loom-agent":
+            thread.join(60)
+
+
+def sent_by(model: ScriptedModel, memory: loom.Memory) -> int:
+    """The tokens of all messages that a server has got."""
+    messages = [message for request in model.requests for message in request.body["messages"]]
+    return sum(memory.counter.count(str(message.get("content") or "")) for message in messages)
+
+
+def test_a_prompt_is_charged_though_the_time_ended_before_its_answer(connect: Connect, memory: loom.Memory) -> None:
+    held = Held("Too late.")
+    with ScriptedModel([held]) as model:
+        with BudgetTracker(RecursiveBudget(token_budget=20_000, time_budget=1)) as account:
+            agent = Agent.create(connect(model), memory=memory, budget=account, max_tokens=1000)
+            result = agent.run_sync("Weather?", session_id="s")
+        assert "seconds" in str(result.error)
+        sent = sent_by(model, memory)
+        assert 0 < sent <= result.tokens_spent
+        calls_have_ended()
+        assert sent <= account.total_spent.tokens < sent + 1000  # the prompt with its tools, and no answer
+        held.go.set()
+
+
+def test_an_answer_that_comes_after_its_account_was_closed_is_charged(memory: loom.Memory) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def model(messages: list[dict[str, Any]]) -> ChatAnswer:
+        asked.set()
+        assert go.wait(60)
+        return ChatAnswer("Yes.", usage=Usage(700, 0, 50))
+
+    async def leave(account: BudgetTracker) -> None:
+        agent = Agent.create(model, memory=memory, budget=account, max_tokens=500)
+        run = asyncio.create_task(agent.run("Weather?", session_id="s"))
+        await asyncio.to_thread(asked.wait, 60)
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+    root = BudgetTracker(RecursiveBudget(token_budget=20_000))
+    middle = root.create_child("middle", token_budget=10_000)
+    account = middle.create_child("leaf", token_budget=5_000)
+    asyncio.run(leave(account))
+    middle.close()
+    assert root.total_spent.tokens > 500  # the longest answer is still reserved
+    assert root.get_remaining_budget().token_budget == 20_000 - root.total_spent.tokens
+    go.set()
+    calls_have_ended()
+    assert (account.spent.tokens, root.total_spent.tokens) == (750, 750)
+    assert root.get_remaining_budget().token_budget == 20_000 - 750
+
+
+@pytest.mark.parametrize(
+    ("reply", "charged"), [(Cut(), True), (Broken(), True), (Fail(400), False), (Fail(503), False)], ids=str
+)
+def test_a_failed_call_is_charged_with_its_prompt_unless_it_was_refused(
+    reply: Any, charged: bool, memory: loom.Memory, connect: Connect
+) -> None:
+    with ScriptedModel([reply], repeat=True) as model:
+        result = Agent.create(connect(model), memory=memory).run_sync("Weather?", session_id="s")
+        assert not result.ok
+        assert (result.tokens_spent >= sent_by(model, memory) / len(model.requests)) is charged
+        assert (result.tokens_spent == 0) is not charged
+
+
+def test_a_call_without_a_connection_is_not_charged(memory: loom.Memory) -> None:
+    with ScriptedModel() as model:
+        address = model.openai_url
+    agent = Agent.create(OpenAIChat("gone", address, max_retries=0), memory=memory)
+    result = agent.run_sync("Weather?", session_id="s")
+    assert (result.ok, result.tokens_spent) == (False, 0)
+
+
+def test_runs_side_by_side_never_ask_for_more_than_their_account_has(memory: loom.Memory) -> None:
+    """Each may answer in up to 1,000 tokens. Two have room; the others are refused while these two wait."""
+    lock, go = threading.Lock(), threading.Event()
+    asked: list[int] = []
+    refused: list[int] = []
+
+    def look(place: list[int]) -> None:
+        with lock:
+            place.append(1)
+            if len(asked) + len(refused) == 4:
+                go.set()
+
+    def model(messages: list[dict[str, Any]]) -> ChatAnswer:
+        look(asked)
+        assert go.wait(60)
+        return ChatAnswer("Yes.", usage=Usage(500, 0, 1000))
+
+    async def one(agent: Agent, number: int) -> bool:
+        result = await agent.run(f"Number {number}?", session_id=f"s{number}")
+        if not result.ok:
+            look(refused)
+        return result.ok
+
+    async def four(account: BudgetTracker) -> list[bool]:
+        agent = Agent.create(
+            model, system_prompt="rule " * 400, memory=memory, budget=account, max_tokens=1000, memory_tools=False
+        )
+        return await asyncio.gather(*(one(agent, number) for number in range(4)))
+
+    with BudgetTracker(RecursiveBudget(token_budget=3_100)) as account:
+        assert sum(asyncio.run(four(account))) == len(asked) == 2
+        assert account.total_spent.tokens == 3_000
+
+
 def test_a_long_run_stays_within_the_prompt_budget(memory: loom.Memory, connect: Connect) -> None:
     @tool(read_only=True)
     def read(page: int) -> str:
@@ -483,6 +608,70 @@ def test_delegated_work_has_its_share_and_its_sources(memory: loom.Memory) -> No
         record = memory.get(source["task_id"])
         assert record is not None
         assert (record.node, record.trust) == (source["node"], "agent")
+
+
+def test_what_children_sent_is_charged_if_one_of_them_breaks_down(
+    memory: loom.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One child cannot read its memory while the other one's prompt is with the model."""
+    held = Held("The left one.")
+    opened = MemoryManager.__init__
+    made: list[str] = []
+
+    def second_fails(manager: MemoryManager, node_id: str, **options: Any) -> None:
+        made.append(node_id)
+        if len(made) == 2:
+            assert held.asked.wait(60)
+            raise StoreBusy("the store is busy")
+        opened(manager, node_id, **options)
+
+    def neither(request: Request) -> str:
+        ended.append(
+            any("cancelled" in one.content for one in memory.list(limit=20).records)
+        )  # the child that waited
+        return "Neither."
+
+    ended: list[bool] = []
+    monkeypatch.setattr(MemoryManager, "__init__", second_fails)
+    script: list[Any] = [Call("delegate_task", {"task": "Both.", "parts": ["left?", "right?"]}), held, neither]
+    with ScriptedModel(script) as model:
+        with BudgetTracker(RecursiveBudget(token_budget=50_000)) as account:
+            agent = Agent.create(_openai(model), memory=memory, meta_tools=True, budget=account)
+            assert str(agent.run_sync("Find both.", session_id="s")) == "Neither."
+            assert "busy" in words_in(model.requests[-1])
+            calls_have_ended()
+            held.go.set()
+        assert len(model.requests) == 3
+        children = [one for one in account.walk() if one is not account]
+        assert sorted(one.spent.tokens > 0 for one in children) == [False, True]
+        assert sent_by(model, memory) <= account.total_spent.tokens
+        assert ended == [True]
+
+
+def test_a_tool_that_is_late_goes_on_within_the_account_and_ends_with_it(memory: loom.Memory) -> None:
+    """Its child agent still waits for the model when the run has ended: the answer is charged, another not asked."""
+    held = Held(Call("weather", {"city": "Oslo"}))
+    account = BudgetTracker(RecursiveBudget(token_budget=50_000))
+
+    def research(topic: str) -> str:
+        """Ask a child agent."""
+        share = account.create_child("child")
+        child = Agent.create(_openai(model), memory=memory, tools=[weather], budget=share, memory_tools=False)
+        return str(child.run_sync(topic, session_id="research"))
+
+    with ScriptedModel([Call("research", {"topic": "rain"}), held, "Without it."]) as model:
+        agent = Agent.create(
+            _openai(model), memory=memory, tools=[tool(timeout_s=1)(research)], budget=account, memory_tools=False
+        )
+        assert str(agent.run_sync("Research rain.", session_id="s")) == "Without it."
+        assert held.asked.is_set()
+        account.close()
+        held.go.set()
+        calls_have_ended()
+        assert len(model.requests) == 3  # nothing after the account was closed
+        (child,) = account.children
+        prompt = "".join(str(message["content"]) for message in model.requests[1].body["messages"])
+        assert memory.counter.count(prompt) <= child.spent.tokens < child.budget.token_budget
 
 
 def test_a_child_that_cannot_be_had_is_told_to_the_model(memory: loom.Memory) -> None:

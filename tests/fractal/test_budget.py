@@ -65,6 +65,50 @@ def test_a_limit_that_is_none_is_refused(limits: dict[str, Any]) -> None:
         RecursiveBudget(**limits)
 
 
+def test_a_reservation_is_replaced_by_what_was_used_and_never_exceeds_the_budget() -> None:
+    root = tracker(token_budget=100)
+    assert root.reserve_tokens(10, 70) == 70
+    assert root.get_remaining_budget().token_budget == 30
+    violation = refusal(lambda: root.reserve_tokens(31, 90))
+    assert (violation.kind, violation.asked, violation.available) == (BudgetKind.TOKENS, 31, 30)
+    assert root.reserve_tokens(10, 90) == 30  # what is left
+    root.settle_tokens(70, 20)
+    assert (root.spent.tokens, root.get_remaining_budget().token_budget) == (50, 50)
+    root.settle_tokens(30, 1000)  # more than was reserved, as far as there is any left
+    assert (root.spent.tokens, root.get_remaining_budget().token_budget) == (100, 0)
+    with pytest.raises(InvalidInput, match="settle them once"):
+        root.settle_tokens(101, 0)
+
+
+def test_a_reservation_is_settled_after_the_deadline_and_after_the_account_was_closed(clock: Clock) -> None:
+    root = tracker(clock, token_budget=100, time_budget=5)
+    middle = root.create_child("middle", token_budget=80)
+    leaf = middle.create_child("leaf", token_budget=60)
+    reserved = leaf.reserve_tokens(1, 50)
+    root_left = [root.get_remaining_budget().token_budget]
+    middle.close()
+    root_left.append(root.get_remaining_budget().token_budget)
+    clock.seconds += 10
+    with pytest.raises(Closed):
+        leaf.reserve_tokens(1, 1)
+    assert refusal(lambda: root.reserve_tokens(1, 1)).kind is BudgetKind.TIME
+    leaf.settle_tokens(reserved, 30)
+    root_left.append(root.get_remaining_budget().token_budget)
+    assert root_left == [20, 50, 70]
+    assert (leaf.spent.tokens, middle.total_spent.tokens, root.total_spent.tokens) == (30, 30, 30)
+
+
+def test_what_a_closed_account_used_beyond_its_reservation_is_charged_as_far_as_those_above_have_it() -> None:
+    root = tracker(token_budget=100)
+    child = root.create_child("child", token_budget=60)
+    reserved = child.reserve_tokens(10, 10)
+    child.close()
+    root.record_tokens(85)
+    child.settle_tokens(reserved, 60)
+    assert (child.spent.tokens, root.total_spent.tokens) == (15, 100)
+    assert root.get_remaining_budget().token_budget == 0
+
+
 def test_tokens_and_tool_calls_are_booked_up_to_the_budget_and_not_beyond() -> None:
     root = tracker(token_budget=100, tool_budget=2)
     root.record_tokens(60)

@@ -12,7 +12,9 @@ from loom.fractal import BudgetTracker, RecursiveBudget
 
 amounts = st.integers(0, 60)
 steps = st.tuples(
-    st.sampled_from(["child", "share", "tokens", "tools", "close", "wait"]), st.integers(0, 99), amounts
+    st.sampled_from(["child", "share", "tokens", "reserve", "settle", "tools", "close", "wait"]),
+    st.integers(0, 99),
+    amounts,
 )
 
 
@@ -35,6 +37,7 @@ def test_no_node_and_no_tree_ever_spends_more_than_it_has(
     root = BudgetTracker(budget, clock=lambda: seconds)
     nodes = [root]
     acknowledged = {"tokens": 0, "tools": 0}
+    reserved: list[tuple[BudgetTracker, int]] = []
     for what, chosen, amount in story:
         node = nodes[chosen % len(nodes)]
         with suppress(BudgetExceeded, Closed):
@@ -49,6 +52,17 @@ def test_no_node_and_no_tree_ever_spends_more_than_it_has(
             elif what == "tokens":
                 node.record_tokens(amount)
                 acknowledged["tokens"] += amount
+            elif what == "reserve":
+                amount = node.reserve_tokens(amount // 2, amount)
+                reserved.append((node, amount))
+                acknowledged["tokens"] += amount
+            elif what == "settle" and reserved:
+                node, held = reserved.pop(chosen % len(reserved))
+                before = node.spent.tokens
+                node.settle_tokens(held, amount)
+                change = node.spent.tokens - before
+                assert change == amount - held or 0 <= change < amount - held
+                acknowledged["tokens"] += change
             elif what == "tools":
                 node.record_tool_call(amount // 8)
                 acknowledged["tools"] += amount // 8
@@ -59,6 +73,9 @@ def test_no_node_and_no_tree_ever_spends_more_than_it_has(
         check(root, nodes, acknowledged, seconds)
     for node in reversed(nodes[1:]):
         node.close()
+    for node, held in reserved:
+        node.settle_tokens(held, held // 2)
+        acknowledged["tokens"] -= held - held // 2
     left = root.get_remaining_budget()
     assert left.token_budget == budget.token_budget - acknowledged["tokens"]  # nothing is kept back for ever
     assert left.tool_budget == budget.tool_budget - acknowledged["tools"]

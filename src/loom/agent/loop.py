@@ -433,39 +433,50 @@ class Agent(Closing):
         )
 
     async def _ask(self, run: _Run) -> Answer:
-        """Ask the model with the prompt and the steps so far, and charge the budget."""
+        """Ask the model with the prompt and the steps so far.
+
+        The prompt and the longest answer are reserved before they are sent, and settled when the call has ended, also
+        if the run has not waited for it.
+        """
         limit = self._prompt_budget - run.tool_tokens
         messages, tokens = fitted(run.opening, run.steps, limit, self._counter)
         tokens += run.tool_tokens
-        left = run.account.get_remaining_budget().token_budget
-        violation = run.account.check_tokens(tokens + _LEAST_ANSWER)
-        if violation is not None:
-            raise BudgetExceeded(violation)
         breakpoints = run.opening.breakpoints if len(messages) >= len(run.opening.messages) else (0,)
+        reserved = run.account.reserve_tokens(tokens + _LEAST_ANSWER, tokens + max(self._max_tokens, _LEAST_ANSWER))
         prompt = Prompt(
             messages,
             [tool.definition for tool in run.tools.values()],
-            min(self._max_tokens, left - tokens),
+            min(self._max_tokens, reserved - tokens),
             (*breakpoints, *([len(messages) - 1] if run.steps else [])),
         )
-        answer = await self._said(run, prompt)
+        answer, used = await self._said(run, prompt, tokens, reserved)
         run.model_calls += 1
-        used = answer.usage or Usage(tokens, 0, self._counter.safe_count(_words_of(answer)))
         run.usage += used
-        # A service may count more tokens than we do: charge them as far as the budget has any left.
-        run.account.record_tokens(min(used.total, run.account.get_remaining_budget().token_budget))
         return answer
 
-    async def _said(self, run: _Run, prompt: Prompt) -> Answer:
+    async def _said(self, run: _Run, prompt: Prompt, tokens: int, reserved: int) -> tuple[Answer, Usage]:
+        """Return the answer to a prompt of this size, and what both have cost."""
         loop, cancelled = asyncio.get_running_loop(), Event()
+        pieces: list[str] = []
 
         def hand_on(piece: str) -> None:
+            pieces.append(piece)
             loop.call_soon_threadsafe(run.tell, Said(piece))
 
+        def call() -> tuple[Answer, Usage]:
+            used = Usage(tokens)
+            try:
+                answer = self._model.answer(prompt, hand_on if run.streams else None, cancelled)
+                used = answer.usage or Usage(tokens, 0, self._counter.safe_count(_words_of(answer)))
+                return answer, used
+            except LanguageModelError as error:
+                used = Usage(tokens, 0, self._counter.safe_count("".join(pieces))) if error.sent else Usage()
+                raise
+            finally:
+                run.account.settle_tokens(reserved, used.total)
+
         try:
-            return await in_own_thread(
-                lambda: self._model.answer(prompt, hand_on if run.streams else None, cancelled)
-            )
+            return await in_own_thread(call)
         except (asyncio.CancelledError, LoomError):
             raise
         except Exception as error:  # a function may raise anything

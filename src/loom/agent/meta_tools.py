@@ -128,12 +128,18 @@ class _Dividing:
             raise InvalidInput(f"a task has at most {_MOST_PARTS} parts, not {len(asked)}")
         # Open all accounts before any work: if one is refused, nothing was spent on the others.
         accounts: list[BudgetTracker] = []
+        children: list[asyncio.Task[Task]] = []
         try:
             accounts.extend(
                 self.account.create_child(f"{self.question.target_agent}.{new_id().lower()}") for _ in asked
             )
-            done = await asyncio.gather(*map(self._delegated, accounts, asked))
+            children.extend(asyncio.create_task(self._delegated(*one)) for one in zip(accounts, asked, strict=True))
+            done = await asyncio.gather(*children)
         finally:
+            # If one of them raised, the others end before their accounts do.
+            for child in children:
+                child.cancel()
+            await asyncio.gather(*children, return_exceptions=True)
             for account in accounts:
                 account.close()
         sources = [{"node": one.target_agent, "task_id": one.task_id, "status": str(one.status)} for one in done]

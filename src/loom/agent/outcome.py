@@ -63,7 +63,8 @@ class AgentResult:
 
     `stop` is "end" for a whole answer, "length" for one that reached `max_tokens`, "refusal", "failure" or
     "cancelled". `task_id` names the run in memory; its steps have it as their `parent_task_id`. `usage` counts this
-    node alone, `tokens_spent` this node and all nodes to which it delegated. `tools` counts the calls of each tool.
+    node alone, `tokens_spent` this node and all nodes to which it delegated. A model call that was abandoned counts
+    with the prompt and the longest answer it may have, until it has ended. `tools` counts the calls of each tool.
     """
 
     text: str

@@ -113,8 +113,9 @@ class BudgetTracker(Closing):
 
     The share of a child is subtracted from its parent when the child is created, and the unused part returns when it
     is closed. Call `record_*` before spending: an amount that does not fit raises `BudgetExceeded` and records
-    nothing. `check_*` records nothing in any case. `parent` is the account that gave the share, `depth` the number of
-    levels above. The clock must be monotonic.
+    nothing. `check_*` records nothing in any case. Where the amount is known only afterwards, reserve the most it can
+    be with `reserve_tokens`, and settle it. `parent` is the account that gave the share, `depth` the number of levels
+    above. The clock must be monotonic.
     """
 
     def __init__(
@@ -245,6 +246,34 @@ class BudgetTracker(Closing):
         """Record tool calls as spent, or raise `BudgetExceeded`."""
         self._record(BudgetKind.TOOLS, calls)
 
+    def reserve_tokens(self, least: int, most: int) -> int:
+        """Record tokens as spent before the amount is known, and return how many: `most`, or what is left.
+
+        Raises `BudgetExceeded` if fewer than `least` are left. Call `settle_tokens` when the amount is known.
+        """
+        with self._lock:
+            amount = min(checked_whole(most, "most", checked_whole(least, "least")), self._left(BudgetKind.TOKENS))
+            self.record_tokens(max(least, amount))
+            return amount
+
+    def settle_tokens(self, reserved: int, used: int) -> None:
+        """Replace an amount from `reserve_tokens` by the amount used.
+
+        More than was reserved is recorded as far as the budget has any left. The deadline may have passed and the
+        account may be closed: what was not used then goes back to the nearest open account above.
+        """
+        with self._lock:
+            if checked_whole(reserved, "reserved") > self._own[BudgetKind.TOKENS]:
+                raise InvalidInput(f"node {self.node_id!r} has no {reserved:,} tokens reserved; settle them once")
+            accounts = [self]
+            while accounts[-1].closed and accounts[-1].parent is not None:
+                accounts.append(accounts[-1].parent)
+            left = min(one.get_remaining_budget().token_budget for one in accounts)
+            change = min(checked_whole(used, "used") - reserved, left)
+            self._own[BudgetKind.TOKENS] += change
+            if self._ended is not None and self.parent is not None:
+                self.parent.take_back({BudgetKind.TOKENS: -change})
+
     def _record(self, kind: BudgetKind, amount: int) -> None:
         with self._lock:
             self._check_open()
@@ -323,9 +352,11 @@ class BudgetTracker(Closing):
                     self.parent.take_back({kind: self._left(kind) for kind in self._own})
 
     def take_back(self, unused: Mapping[BudgetKind, int]) -> None:
-        """Add the unused part of a child's share to the remaining budget."""
+        """Add the unused part of a child's share to the remaining budget. A closed account passes it on."""
         for kind, amount in unused.items():
             self._given[kind] -= amount
+        if self._ended is not None and self.parent is not None:
+            self.parent.take_back(unused)
 
     def _check_open(self) -> None:
         if self._ended is not None:

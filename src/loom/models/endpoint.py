@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from loom.checks import checked_number, checked_whole
-from loom.errors import InvalidInput, LoomError
+from loom.errors import InvalidInput, LanguageModelError, LoomError
 
 __all__ = ["Endpoint", "is_loopback", "parsed_json", "retry_after_s"]
 
@@ -36,6 +36,8 @@ Answer = TypeVar("Answer")
 # A call that can be cancelled checks for that this often.
 _LOOK_S: Final = 0.25
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+# With these a gateway has given up on a server that may have worked.
+_PERHAPS_ANSWERED: Final = frozenset({408, 502, 504})
 _LONGEST_PAUSE_S: Final = 60.0
 _ADVICE: Final[Mapping[int, str]] = {
     401: "Check the api_key.",
@@ -126,17 +128,22 @@ class Endpoint:
         """Return the result of an attempt, retried as often as the limits allow. Raises the error of the last one."""
         deadline = time.monotonic() + self._timeout_s
         tries = 0
+        sent = False
         while True:
             outcome = attempt(deadline)
             if not isinstance(outcome, _Failure):
                 return outcome
+            sent = sent or outcome.sent
             pause = 0.5 * 2**tries if outcome.retry_after_s is None else outcome.retry_after_s
             in_time = time.monotonic() + pause < deadline
             if not outcome.worth_retrying or tries == self._max_retries or not in_time:
                 counted = f" ({tries + 1} tries)" if tries else ""
                 late = f" and asks to wait {pause:g} s, longer than timeout_s allows"
                 asked = "" if outcome.retry_after_s is None or in_time else late
-                raise self._error(f"{self.url} {outcome.what}{asked}{counted}. {outcome.advice}")
+                error = self._error(f"{self.url} {outcome.what}{asked}{counted}. {outcome.advice}")
+                if isinstance(error, LanguageModelError):
+                    error.sent = sent
+                raise error
             self._sleep(pause)
             tries += 1
 
@@ -160,6 +167,7 @@ class Endpoint:
             self._advice.get(error.code, fallback),
             worth_retrying=error.code in _RETRY_STATUS,
             retry_after_s=retry_after_s(error.headers.get("Retry-After"), datetime.now(UTC)),
+            sent=error.code in _PERHAPS_ANSWERED,
         )
 
 
@@ -169,6 +177,7 @@ class _Failure:
     advice: str
     worth_retrying: bool = False
     retry_after_s: float | None = None
+    sent: bool = True
 
 
 def _events(response: Any, largest: int) -> Iterator[object]:
@@ -360,9 +369,10 @@ def retry_after_s(header: str | None, now: datetime) -> float | None:
 
 def _connection_failure(error: OSError | http.client.HTTPException, timeout_s: float) -> _Failure:
     cause = getattr(error, "reason", error)
+    sent = not isinstance(error, urllib.error.URLError)  # urllib wraps what fails until the request is sent
     if isinstance(cause, _Cancelled):
-        return _Failure("was not asked further: the call was cancelled", "No action is needed.")
+        return _Failure("was not asked further: the call was cancelled", "No action is needed.", sent=sent)
     if isinstance(cause, TimeoutError):
-        return _Failure(f"gave no answer within {timeout_s:g} s", "Try later, or raise timeout_s.", True)
+        return _Failure(f"gave no answer within {timeout_s:g} s", "Try later, or raise timeout_s.", True, sent=sent)
     detail = getattr(cause, "strerror", None) or type(cause).__name__
-    return _Failure(f"cannot be reached ({detail})", "Check the base_url and that the server runs.", True)
+    return _Failure(f"cannot be reached ({detail})", "Check the base_url and that the server runs.", True, sent=sent)

@@ -94,7 +94,7 @@ def find_notebook_store(
     environ: Mapping[str, str] | None = None,
     folder: str | os.PathLike[str] = ".",
 ) -> FoundStore:
-    """Return the store of the notebook in `folder`: the one that is named, or else the one in its notes."""
+    """Return the store of the notebook in `folder`: the named store, or else the one in its notes."""
     found = _named_store(named, os.environ if environ is None else environ)
     return found or FoundStore(os.path.join(folder, _NOTES_FOLDER, STORE_NAME), f"the notebook in {folder}")
 
@@ -108,7 +108,7 @@ def _named_store(named: str | os.PathLike[str] | None, environ: Mapping[str, str
 
 
 def _project_store(folder: str) -> FoundStore | None:
-    """Look upwards through folders of this user. What somebody else put above them is not used."""
+    """Look upwards through folders of this user. Folders of others above them are not used."""
     while _is_own(folder):
         place = os.path.join(folder, PROJECT_FOLDER)
         if os.path.isdir(place) and _is_own(place):

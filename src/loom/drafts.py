@@ -1,4 +1,4 @@
-"""From memories (a text, a chat message, a task) to drafts of records."""
+"""Drafts of records from memories: texts, chat messages and tasks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ACTION_IMPORTANCE: Mapping[str, float] = MappingProxyType(
         "node.thinking": 0.55,
     }
 )
-"""The importance of a task by its action, where none is given; all others have `DEFAULT_IMPORTANCE`."""
+"""The default importance of a task by its action; all other actions have `DEFAULT_IMPORTANCE`."""
 
 DEFAULT_IMPORTANCE = 0.5
 
@@ -84,7 +84,7 @@ _TRUST_OF_ROLE = {
 
 
 class Attributes(NamedTuple):
-    """What a caller says about a text: its speaker, session, time and trust."""
+    """The attributes that a caller gives to a text: its speaker, session, time and trust."""
 
     role: str | None = None
     name: str | None = None
@@ -145,7 +145,7 @@ class Drafter:
         *,
         count_later: bool = False,
     ) -> Draft:
-        """A text, a `Task` or a chat message as a draft.
+        """Draft a text, a `Task` or a chat message.
 
         With `count_later`, the store may count a short text later. (A count between two transactions takes 55 us,
         because its tables and SQLite evict each other from the CPU caches; many in a row take 17 us each.)
@@ -169,7 +169,7 @@ class Drafter:
         lasting: bool = False,
         count_later: bool = False,
     ) -> Draft:
-        """A text. The `data` it was made from is dropped if the sanitizer changes the text, unless the data is
+        """Draft a text. Its original `data` is dropped if the sanitizer changes the text, unless the data is
         clean."""
         metadata = attributes.metadata or {}
         if self._sanitizer is not None and text.strip():
@@ -209,7 +209,7 @@ class Drafter:
     def _tokens(self, text: str, count_later: bool) -> int:
         """The tokens of a text, or an upper bound if they may be counted later (see `Draft`).
 
-        A message without words counts as one token, so that a tier's budget bounds how many it holds.
+        A message without words counts as one token, so that a tier's budget also bounds the number of such messages.
         """
         if not text:
             return 1
@@ -222,7 +222,7 @@ class Drafter:
     def message(
         self, message: Mapping[str, Any], id: str | None, attributes: Attributes, *, count_later: bool = False
     ) -> Draft:
-        """A chat message. Its own fields override those of the call.
+        """Draft a chat message. Its own fields override those of the call.
 
         A message without words is kept too, such as an empty tool result or an image. Its content is empty or names
         its kind; `data` holds the message.
@@ -247,7 +247,7 @@ class Drafter:
         )
 
     def task(self, task: Task, id: str | None, attributes: Attributes) -> Draft:
-        """A task. Its importance is the given one, else that in its metadata, else that of its action.
+        """Draft a task. Its importance is the given one, else that in its metadata, else that of its action.
 
         A task that carries a chat message (see `task_message`) is found by the words of the message, and has the
         trust of its role, unless the task's metadata names its `trust`.
@@ -343,7 +343,7 @@ def _mapping(metadata: object) -> Mapping[str, Any]:
 
 
 def check_attributes(attributes: Attributes) -> None:
-    """Refuse attributes that could only be stored as something else."""
+    """Refuse attributes of a wrong type, which could only be stored after a conversion."""
     for field in ("role", "name", "session_id", "kind"):
         value = getattr(attributes, field)
         if value is not None and not isinstance(value, str):
@@ -403,7 +403,8 @@ _RESULTS = frozenset({"tool_result", "function_call_output"})
 
 
 def role_of_message(message: Mapping[str, Any]) -> str | None:
-    """The role of a chat message. One of tool results alone has the role `tool`; in Anthropic's API it is `user`."""
+    """The role of a chat message. A message of tool results alone has the role `tool`; in Anthropic's API its role is
+    `user`."""
     role = message.get("role")
     return "tool" if role == "user" and _kinds(message) <= _RESULTS and _holds_results(message) else role
 

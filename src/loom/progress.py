@@ -1,4 +1,4 @@
-"""How far a long operation has come: the code that does the work reports it, and a surface that shows it listens.
+"""The progress of a long operation: the code that does the work reports it, and a surface listens and shows it.
 
 Reports reach the listener of the calling context. Without a listener, a report costs one look-up and no total is
 counted.
@@ -48,7 +48,7 @@ def has_listener() -> bool:
 
 
 def report(done: int, total: int | None, unit: str) -> None:
-    """Tell the listener of this context, if there is one, how far the work has come."""
+    """Report the progress of the work to the listener of this context, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(Progress(done, total, unit))

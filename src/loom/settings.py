@@ -299,7 +299,7 @@ class Settings:
     profile: str = _setting(_LOOM.name, "the named set of budgets and rules", choices=tuple(PROFILES), shared=True)
     strategy: str = _setting(
         "importance_based",
-        "who comes to the working tier: by the profile's rule, or by how often it is used",
+        "the records that enter the working tier: by the profile's rule, or by the number of uses",
         choices=("importance_based", "simple"),
         shared=True,
     )
@@ -328,7 +328,7 @@ class Settings:
     predict_demand: bool = _setting(False, "make room in the working tier before it is needed, in the background")
     preload: bool = _setting(False, "bring archived records back that will probably be used next, in the background")
     archive_after_days: float = _setting(
-        30.0, "days after which the words of a record are compressed; 0 for never", 0, 36_500
+        30.0, "days after which the text of a record is compressed; 0 for never", 0, 36_500
     )
     read_only: bool = _setting(False, "open for reading only")
     file_mode: str = _setting(

@@ -254,7 +254,7 @@ class InstructionScope(_AnyCase):
 class Instruction(Plain):
     """A standing instruction or preference in the user's own words, and the memory that it was derived from.
 
-    `condition` has the words that say when it applies ("when I ask for code"), None where it always does. One with
+    `condition` has the words that say when it applies ("when I ask for code"), None if it always applies. One with
     the scope `session` holds in the session `session_id`. `superseded_at` is when it was changed or withdrawn, None
     while it holds. `trust` is that of the source, which is always `user`.
     """

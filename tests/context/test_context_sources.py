@@ -325,6 +325,19 @@ def test_of_the_archive_the_newest_comes_first() -> None:
         assert numbers == sorted(numbers, reverse=True)
 
 
+def test_the_neighbour_of_a_hit_is_a_turn_and_no_fact_between_them() -> None:
+    with loom.open(embedder="none") as memory:
+        said = "My address is 12 Rue Cler, Paris."
+        memory.remember(said, name="Ana", role="user", session_id="s1", id="said")
+        memory.flush()
+        memory.remember("That is near the tower.", name="Ben", role="user", session_id="s1", id="hit")
+        kinds = [record.kind for _, record in sorted(memory.store.records(range(1, 100)).items())]
+        assert kinds[-2:] == ["fact", "message"]
+        task = Task(action="ask", parameters={"content": "What is near the tower?"})
+        offered = [(one.id, one.reason) for one in RecallSource(memory).get_context(task, 8)]
+        assert [pair for pair in offered if pair[1] != "recalled"] == [("said", "what hit speaks of")]
+
+
 def test_facts_of_another_node_are_not_shown() -> None:
     with loom.open(embedder="none") as memory:
         memory.remember("My address is 12 Rue Cler, Paris.", name="Ana", role="user", session_id="s1")

@@ -63,7 +63,7 @@ def test_the_originals_are_found_by_the_reference_in_the_text() -> None:
     assert compacted.reference is not None
     assert f"originals: {compacted.reference}" in compacted[1]["content"]
     assert original_messages(compacted.reference, store) == list(compacted.originals)
-    with pytest.raises(NotFound, match="never kept, or forgotten"):
+    with pytest.raises(NotFound, match="forgotten or never stored"):
         original_messages("dialogue-none", store)
 
 

@@ -32,12 +32,19 @@ def content(context: Context) -> str:
     return "\n".join(message["content"] or "" for message in context[:-1])
 
 
+def heard(memory: Memory, *sessions: str) -> None:
+    """An assistant takes part in these sessions."""
+    for session in sessions:
+        memory.remember("Noted.", role="assistant", session_id=session, created_at=BEGAN)
+
+
 def drawn(context: Context) -> list[str]:
     return [item.id for item in context.items if item.source == "l4"]
 
 
 def test_a_fact_reaches_the_prompt_where_its_source_is_too_long_for_it(memory: Memory) -> None:
     memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="long")
+    heard(memory, "s1")
     memory.flush()
     context = memory.context("What is the address of Ana?", budget=250)
     assert drawn(context)
@@ -46,8 +53,42 @@ def test_a_fact_reaches_the_prompt_where_its_source_is_too_long_for_it(memory: M
     assert context.tokens == memory.counter.count_messages(context) <= 250
 
 
+def of_records(memory: Memory, **given: Any) -> list[bool]:
+    """Whether a fact is in a prompt by default if an assistant speaks nowhere, elsewhere, and beside its source."""
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, id="long", **given)
+    memory.remember("Where was that?", name="Ben", role="user", created_at=BEGAN, **given)
+    found: list[bool] = []
+    for session in ("", "elsewhere", given.get("session_id")):
+        if session != "":
+            memory.remember("All right.", role="assistant", session_id=session, created_at=BEGAN)
+        memory.flush()
+        found.append(bool(drawn(memory.context("What is the address of Ana?", budget=250))))
+    return found
+
+
+def test_facts_of_a_conversation_without_an_assistant_stay_out_of_prompts(memory: Memory) -> None:
+    assert of_records(memory, session_id="s1") == [False, False, True]
+
+
+def test_facts_of_records_without_a_session_are_offered_where_an_assistant_speaks_anywhere(memory: Memory) -> None:
+    assert of_records(memory) == [False, True, True]
+
+
+def test_a_source_of_facts_of_ones_own_offers_those_of_every_conversation(memory: Memory) -> None:
+    memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="long")
+    memory.flush()
+    question = "What is the address of Ana?"
+    assert not drawn(memory.context(question, budget=250))
+    context = memory.context(question, budget=250, sources=[L4FactSource(memory)])
+    assert len(drawn(context)) == 1
+    assert [source.name for source in context.sources].count("l4") == 1
+    heard(memory, "s1")
+    assert drawn(memory.context(question, budget=250)) == drawn(context)
+
+
 def test_a_fact_and_what_it_was_drawn_from_are_never_both_there(memory: Memory) -> None:
     memory.remember(PARIS, name="Ana", role="user", created_at=BEGAN, session_id="s1", id="said")
+    heard(memory, "s1")
     memory.flush()
     (fact,) = memory.facts("What is the address of Ana?")
     assert tuple(fact.sources) == ("said",)
@@ -119,6 +160,7 @@ def test_a_fact_that_no_longer_holds_is_not_shown(memory: Memory) -> None:
     )
     later = BEGAN + timedelta(days=4)
     memory.remember(LONG, name="Ana", role="user", created_at=later, session_id="s2")
+    heard(memory, "s2")
     memory.flush()
     assert {"Berlin", "Paris"} <= set(" ".join(fact.content for fact in memory.facts(history=True)).split(" "))
     context = memory.context("What is the address of Ana?", budget=250)
@@ -139,6 +181,7 @@ def test_a_fact_stays_where_only_what_it_replaced_is_quoted(memory: Memory) -> N
 
 def test_in_a_session_a_fact_is_shown_once_and_the_prompt_goes_on(memory: Memory) -> None:
     memory.remember(LONG, name="Ana", role="user", created_at=BEGAN, session_id="old", id="long")
+    heard(memory, "old")
     memory.remember({"role": "user", "content": "Good morning."}, session_id="now")
     memory.remember({"role": "assistant", "content": "Good morning."}, session_id="now")
     memory.flush()

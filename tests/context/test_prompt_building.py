@@ -142,8 +142,8 @@ def test_a_chinese_sentence_stands_alone_and_a_few_signs_do_not(memory: Memory) 
     offered = RecallSource(memory).get_context(task, 24)
     ids = {one.text: one.id for one in offered}
     reasons = {one.reason for one in offered}
-    assert f"what {ids['登录服务的证书三月到期。']} speaks of" not in reasons
-    assert f"what {ids['证书在小李那里']} speaks of" in reasons
+    assert f"what {ids['登录服务的证书三月到期。']} refers to" not in reasons
+    assert f"what {ids['证书在小李那里']} refers to" in reasons
 
 
 def test_in_a_small_prompt_only_the_best_hits_bring_a_neighbour(memory: Memory) -> None:

@@ -17,7 +17,7 @@ Stop = Literal["end", "length", "refusal", "failure", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A prompt was built from memory. `context` says what is in it and why; None in minimal mode."""
+    """A prompt was built from memory. `context` has its items with their reasons; None in minimal mode."""
 
     tokens: int
     context: Context | None = field(default=None, repr=False)
@@ -39,7 +39,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A tool has answered. `text` is what the model will read, `error` the reason of a failure."""
+    """A tool has answered. `text` is the answer for the model, `error` the reason of a failure."""
 
     call: ToolCall
     text: str

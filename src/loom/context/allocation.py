@@ -1,6 +1,6 @@
-"""How the tokens of a prompt are divided: reserves, shares by source, and the windows of well-known models.
+"""The division of a prompt's tokens: reserves, shares by source, and the windows of well-known models.
 
-Everything here is arithmetic. `loom.context.fitting` decides what goes into a share.
+Everything here is arithmetic. `loom.context.fitting` fills the shares.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 FOCUS_HARD_LIMIT = 8192
-"""Tokens of a prompt that no build exceeds where the caller names no other window."""
+"""The most tokens of a prompt if the caller names no other window."""
 
 FOCUS_LOWER_BOUND = 1024
 """The smallest window that has room for a system message."""
@@ -40,9 +40,9 @@ class BudgetConfig:
     """Shares of the room beside the system message and the question, and reserves in tokens.
 
     `instructions_ratio` is for the user's standing instructions. The rest of the four ratios is for all other
-    sources. A share is a guarantee, not a limit: other sources get what one does not use. `system_reserve` is kept
-    free if the system message is shorter. `functions_reserve` and `output_reserve` are subtracted from a model's
-    window, for tool definitions and the answer. None means a share of the window, at most 1,024 and 4,096 tokens.
+    sources. A share is a guarantee, not a limit: other sources get its unused part. `system_reserve` is kept free if
+    the system message is shorter. `functions_reserve` and `output_reserve` are subtracted from a model's window, for
+    tool definitions and the answer. None means a share of the window, at most 1,024 and 4,096 tokens.
     """
 
     l1_ratio: float = 0.30
@@ -76,7 +76,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAllocation:
-    """The tokens of one build: the hard limit of the messages, what is fixed, and the share of each source in the
+    """The tokens of one build: the hard limit of the messages, the fixed parts, and the share of each source in the
     rest."""
 
     limit: int
@@ -113,7 +113,7 @@ class ContextBudgeter:
         return self.window - functions - output
 
     def allocate(self, fixed: int, limit: int | None = None, *, system: int | None = None) -> BudgetAllocation:
-        """Shares of what is left beside the fixed parts (system, question, framing). `system` is the size of the
+        """Divide the tokens that the fixed parts (system, question, framing) leave. `system` is the size of the
         system message. Raises `OverBudget` if the fixed parts do not fit."""
         most = self.limit if limit is None else limit
         if not check_focus_hard_limit(0, fixed, most):

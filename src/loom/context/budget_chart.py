@@ -17,7 +17,7 @@ _FIXED, _FREE = "#7f7f7f", "#eeeeee"
 
 @dataclass(frozen=True, slots=True)
 class BudgetPart:
-    """A part of a budget: its name, its tokens, and how many items it holds (0 if that says nothing)."""
+    """A part of a budget: its name, its tokens, and the number of its items (0 if it has no items)."""
 
     name: str
     tokens: int
@@ -32,7 +32,7 @@ class BudgetPart:
 
 
 def budget_parts(context: Context) -> list[BudgetPart]:
-    """The use of a prompt's budget: fixed parts, each source, and free room."""
+    """The parts of a prompt's budget: fixed parts, each source, and free room."""
     used = [source for source in context.sources if source.tokens]
     fixed = max(0, context.tokens - sum(source.tokens for source in used))
     return [

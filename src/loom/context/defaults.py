@@ -22,12 +22,12 @@ from loom.memory.manager import MemoryManager
 __all__ = ["CONVERSATION", "QUESTION", "default_orchestrator"]
 
 QUESTION = BudgetConfig(l1_ratio=0.038, l2_ratio=0.038, l3_l4_ratio=0.81)
-"""Without a session: what was recalled leads, and a few recent and important records stand beside it."""
+"""Without a session: mostly recalled memories, with a few recent and important records."""
 
 CONVERSATION = BudgetConfig(l1_ratio=0.33, l2_ratio=0.075, l3_l4_ratio=0.47)
-"""With a session: its turns, and what was recalled."""
+"""With a session: its turns, and recalled memories."""
 
-# Without a session, only a few recent and important records are offered.
+# The number of recent and of important records that are offered without a session.
 _FEW = 6
 
 
@@ -39,8 +39,14 @@ def default_orchestrator(
     source_timeout_s: float = 2.0,
     prefix_policy: PrefixPolicy | None = None,
 ) -> ContextOrchestrator:
-    """An orchestrator over one memory. `sources` come after the user's standing instructions and what was recalled,
-    and before everything else."""
+    """An orchestrator over one memory. `sources` come after the user's standing instructions and recalled memories,
+    and before everything else.
+
+    Derived facts come from conversations with an assistant. An `L4FactSource` among the sources replaces the one that
+    offers these.
+    """
+    given = [*sources]
+    has_facts = any(isinstance(one, L4FactSource) and one.memory is manager for one in given)
     few = None if session else _FEW
     if prefix_policy is None:
         prefix_policy = PrefixPolicy(low=manager.settings.rules.prompt_watermark.low)
@@ -49,8 +55,8 @@ def default_orchestrator(
         [
             InstructionSource(manager),
             RecallSource(manager),
-            *sources,
-            L4FactSource(manager),
+            *given,
+            *([] if has_facts else [L4FactSource(manager, assisted=True)]),
             *([ScopeSource(manager)] if isinstance(manager, MemoryManager) else []),
             L1RecentSource(manager, most=few),
             L2ImportantSource(manager, most=few),

@@ -1,8 +1,8 @@
 """The raw dialogue in a model's message list: when it is too long, and how it is compacted.
 
 `compact_messages` serves both modes. In minimal mode `compact_memory` of the result is the whole memory. In full mode
-the log holds the history. In both the newest exchanges stay word for word, and the reference in the text gives the
-originals back.
+the log holds the history. In both modes the newest exchanges stay word for word, and the originals can be read back
+by the reference in the text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIALOGUE_TOKEN_LIMIT = 70_000
 # The share of the dialogue that stays word for word, and the share of the rest that its summary may take.
 _VERBATIM_SHARE = 0.2
 _SUMMARY_SHARE = 0.1
-# What rules may have of a summary, and how a line begins that is one.
+# The largest share of rules in a summary, and the prefix of a line that is a rule.
 _RULES_SHARE = 0.5
 _RULE = "rule: "
 
@@ -45,11 +45,11 @@ def should_compact(messages: Sequence[Message], tokens: int, limit: int = DIALOG
 
 
 class CompactedMessages(list[Message]):
-    """A dialogue with its older part summarised: a list of messages, and what was done.
+    """A dialogue with its older part summarised: a list of messages with a report of the compaction.
 
     `reference` names the originals: `original_messages(reference, segment_store)` returns them, and `originals` holds
-    them while this object lives. `fidelity` says how much of them the summary keeps. `rules` are the user's standing
-    instructions, word for word; `by_dimension` shows what was kept of rules, states and events.
+    them while this object lives. `fidelity` measures how much of them the summary keeps. `rules` are the user's
+    standing instructions, word for word; `by_dimension` has the kept rules, states and events.
     """
 
     def __init__(
@@ -81,9 +81,10 @@ class CompactedMessages(list[Message]):
 
     @property
     def by_dimension(self) -> dict[Dimension, tuple[str, ...]]:
-        """What was kept: rules (`type`) word for word, of states the newest form, events with their causes.
+        """The kept statements: rules (`type`) word for word, the newest form of each state, and events with their
+        causes.
 
-        A model does not say what it kept, so that with one only the rules are told apart.
+        A model does not report what it kept, so a summary by a model has only its rules here.
         """
         kept = self.summary.kept if self.summary is not None else ()
         found: dict[Dimension, tuple[str, ...]] = {"type": self.rules}
@@ -125,7 +126,7 @@ def compact_messages(
     turns = turns_of_messages(told)
     found = rules_in(turns, known)
     rules = _fitting(found.texts, int(budget * _RULES_SHARE), counter)
-    # A rule without room stays in its turn, as an ordinary statement.
+    # A rule that does not fit stays in its turn, as an ordinary statement.
     kept = found.turns if len(rules) == len(found.texts) else turns
     stated = [f"{_RULE}{text}" for text in rules]
     left = max(0, budget - counter.safe_count("\n".join(stated))) if rules else budget
@@ -136,7 +137,7 @@ def compact_messages(
     reference = _reference(older)
     if segment_store is not None:
         segment_store.store(MemorySegment(content=_dump(older), segment_id=reference))
-    # Text of tools and unknown speakers is part of it.
+    # The summary may contain text of tools and unknown speakers.
     lines = neutralised(said, trusted=False).replace("\n", "\n| ")
     text = f"<memory>\n[{len(older)} earlier messages, in short; originals: {reference}]\n{lines}\n</memory>"
     shown = [*pinned, {"role": "user", "content": text}, *recent]
@@ -154,7 +155,7 @@ def compact_messages(
 
 
 def _fitting(rules: Sequence[str], budget: int, counter: TokenCounter) -> list[str]:
-    """Return the newest rules that fit a budget, in their order: a rule is whole, or it is not there."""
+    """Return the newest rules that fit a budget, in their order. A rule is never shortened."""
     kept: list[str] = []
     for text in reversed(rules):
         cost = counter.safe_count(f"{_RULE}{text}\n")
@@ -165,21 +166,23 @@ def _fitting(rules: Sequence[str], budget: int, counter: TokenCounter) -> list[s
 
 
 def _not_rules(text: str) -> list[str]:
-    """Return the lines of a summary so that none of them is read as a rule later."""
+    """Return the lines of a summary, changed so that none of them is later read as a rule."""
     return [f"said: {line}" if line.startswith(_RULE) else line for line in text.splitlines()]
 
 
 def original_messages(reference: str, segment_store: SegmentStore) -> list[Message]:
-    """The messages that a compacted text stands for."""
+    """Return the original messages of a compacted text."""
     found = segment_store.retrieve([reference])
     if not found:
-        raise NotFound(f"there are no messages under the reference {reference!r}; they were never kept, or forgotten")
+        raise NotFound(
+            f"there are no messages under the reference {reference!r}; they were forgotten or never stored"
+        )
     messages: list[Message] = json.loads(found[0].content)
     return messages
 
 
 def _verbatim_from(talk: Sequence[Message], most: int, counter: TokenCounter) -> int:
-    """The position from which messages stay word for word: whole exchanges from the end, at least the last one."""
+    """The position of the first message that stays word for word. Whole exchanges stay, at least the last one."""
     start = len(talk)
     for group in reversed(exchanges(talk)):
         size = sum(counter.count_message(talk[at]) for at in group)
@@ -198,7 +201,7 @@ _COMPACTED = re.compile(
 def _opened(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     """Return the messages, with results of `compact_messages` split into a message for each line, and their rules.
 
-    As one text, an earlier summary would be shortened as a whole and soon lose its first statements.
+    An earlier summary as one text would be shortened as a whole and soon lose its first statements.
     """
     found: list[Message] = []
     rules: list[str] = []

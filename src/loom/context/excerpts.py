@@ -18,22 +18,22 @@ from loom.text.passages import Passage, passages, units
 __all__ = ["EXCERPT_TOKENS", "Excerpt", "excerpt"]
 
 EXCERPT_TOKENS = 200
-"""An excerpt that stands for a long memory has the best passage, and others while it takes no more than this."""
+"""The size up to which an excerpt of a long memory gets more passages than the best one."""
 
 # The tokens of a mark for a gap.
 _MARK_TOKENS = 10
-# A part of a passage with fewer tokens than this is not shown.
+# The smallest part of a passage that is shown, in tokens.
 _LEAST_PART = 32
 # Another passage is shown beside the best one if its score is at least this share of the best score.
 _AS_GOOD = 0.5
-# In a text with more passages than this, the remaining ones are not compared one by one.
+# In a text with more passages than this, the remaining ones are not compared individually.
 _MOST_PASSAGES = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of a text: the numbers of the passages shown, from 1, and how many there are. `is_whole` says for
-    each whether it is shown in full."""
+    """A part of a text: the numbers of the passages shown, from 1, and the number of all. `is_whole` says of each
+    shown passage whether it is complete."""
 
     text: str
     shown: tuple[int, ...]
@@ -50,10 +50,10 @@ class Excerpt:
 def excerpt(
     text: str, tokens: int, most: int, scorer: PassageScorer, count: Callable[[str], int], *, is_brief: bool = False
 ) -> Excerpt | None:
-    """The passages of a text of `tokens` tokens that a question needs, in at most `most` of them.
+    """The passages that a question needs from a text of `tokens` tokens, in at most `most` tokens.
 
-    None where the text is one passage, or not even a part of the best one fits. With `is_brief`, the best passage is
-    there whole whatever it takes, and others only if they are nearly as good.
+    Returns None if the text is a single passage, or if not even a part of the best one fits. With `is_brief`, the
+    best passage is shown in full, whatever its size, and others only if they are nearly as good.
     """
     parts = passages(text)
     if not 1 < len(parts) <= _MOST_PASSAGES:
@@ -78,16 +78,16 @@ def excerpt(
 
 
 def _order(text: str, parts: Sequence[Passage], scores: Sequence[float]) -> list[int]:
-    """The passages, those that the question needs most first."""
+    """The passages in the order in which the question needs them."""
     best = max(range(len(parts)), key=lambda at: (scores[at], -at))
-    reach = 1 if scores[best] else len(parts)  # where the question tells none apart, all are equally near
+    reach = 1 if scores[best] else len(parts)  # if the question distinguishes none, all are equally near
     pairs = zip(parts, scores, strict=True)
     weights = [0 if score else weighty_words(text[part.start : part.end]) for part, score in pairs]
     return sorted(range(len(parts)), key=lambda at: (-scores[at], abs(at - best) > reach, -weights[at], at))
 
 
 def _shown(text: str, parts: Sequence[Passage], chosen: Collection[int], each: float) -> str:
-    """These passages in their order, with what they stand under, and a mark in each gap."""
+    """These passages in the order of the text, with their headings and a mark in each gap."""
     lines: list[str] = []
     end = 0
     numbers = set(chosen)
@@ -114,7 +114,7 @@ def _gap(text: str, start: int, end: int, each: float) -> str:
 
 
 def _closing(fence: str) -> str:
-    """The line that ends a code block, from the one that began it."""
+    """The line that ends the code block that this line begins."""
     line = fence.strip()
     return line[: len(line) - len(line.lstrip(line[0]))]
 
@@ -122,7 +122,7 @@ def _closing(fence: str) -> str:
 def _part_of(
     text: str, parts: Sequence[Passage], at: int, each: float, most: int, count: Callable[[str], int]
 ) -> Excerpt | None:
-    """As much of one passage as fits."""
+    """The largest part of one passage that fits."""
     part = parts[at]
     before = _gap(text, 0, part.start, each) if at else ""
     after = _gap(text, part.end, len(text), each) if at + 1 < len(parts) else ""

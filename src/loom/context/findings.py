@@ -1,4 +1,4 @@
-"""What the sources of one request share. A source adds its findings, and sources that are asked later read them."""
+"""Findings that the sources of one request share. A source adds them, and sources that are asked later read them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Findings"]
 
 
 class Findings:
-    """One request to the sources: its task, the question in words, and what sources have found for each other.
+    """One request to the sources: its task, the question in words, and the findings of sources for each other.
 
-    It lives as long as the request. A source lists in `after` the sources that it reads from. It works without them
-    too.
+    It lives as long as the request. A source lists in `after` the sources whose findings it reads. It also works
+    without them.
     """
 
     def __init__(self, task: Task) -> None:

@@ -1,9 +1,9 @@
-"""Fitting: candidates are de-duplicated, put into one order, and taken from it until the room is used.
+"""Fitting: de-duplicate the candidates, put them into one order, and take them in this order until the room is used.
 
-Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and a prompt takes a
-beginning of it. So with more room, everything that was whole stays whole. A long memory stands in the order twice: by
-its best passages at its rank, and whole later. Apart from that, only the next candidate in the order is shortened, to
-the room that is left. Turns of the conversation are taken from its end, by whole exchanges and without a gap.
+Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and a prompt takes the
+first part of it. So with more room, every item that was whole stays whole. A long memory has two places in the order:
+its best passages at its rank, and the whole of it later. Otherwise only the next candidate is shortened, to the
+remaining room. Turns of the conversation are taken from its end, by whole exchanges and without a gap.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
 ROOM_KEPT = "room is kept for the turns to come"
-"""Why a turn is left out that the prompt would hold: the session's next prompts begin with the same tokens."""
+"""Why a turn is left out although it would fit: the session's next prompts begin with the same tokens."""
 
 SHOWN_ONCE = "earlier in this conversation, quoted in this prompt only"
-"""Why a turn is quoted that is left out of the conversation."""
+"""Why a turn that is left out of the conversation is quoted."""
 
 LEFT_OUT_BEFORE = "left out of the session's earlier prompt"
-"""Why a turn is left out of a prompt that continues one without it."""
+"""Why a turn is left out of a prompt that continues a prompt without it."""
 
 LEFT_OUT_TURNS = frozenset({NO_ROOM_FOR_TURN, ROOM_KEPT, LEFT_OUT_BEFORE})
 """The reasons for which turns of the conversation are left out."""
@@ -83,8 +83,8 @@ _BEHIND = "ranks behind one that has no room"
 _PART_IS_FULL = "quotations have had their part of the room"
 # Room smaller than this is not filled with a part of an item.
 _LEAST_PART = 48
-# A long quotation waits until others have taken this share of its size, and this share more for each candidate that
-# ranks before it: at rank 1 it takes four fifths of a prompt at most, at rank 8 a third.
+# A long quotation waits until others have taken this share of its size, plus this share for each candidate that ranks
+# before it: at rank 1 it takes at most four fifths of a prompt, at rank 8 a third.
 _LONG_TOKENS = 256
 _WAITS = 0.25
 # A long memory whose best passages are already quoted waits until others have taken this many times its size.
@@ -96,20 +96,20 @@ _WORTH_A_CUT = 0.75
 _FRAME_TOKENS = 6
 # The weight of a source without a share.
 _NO_SHARE = 1e-3
-# The weight of turns of the current conversation that a source quotes while not all of it fits: they come as turns
-# first.
+# The weight of quoted turns of the current conversation if not all of it fits: turns are preferred to quotations of
+# them.
 _OWN_TURNS = 0.05
-# The newest exchanges of a conversation that does not fit weigh several times as much as the others.
+# The first (newest) exchanges of a conversation that does not fit weigh several times as much as the others.
 _FEW_EXCHANGES = 4
 _FIRST_TURNS = 8
-# So do the first standing instructions: in a small prompt they are the first lines of memory.
+# The same for standing instructions: in a small prompt they are the first lines of memory.
 _FEW_WISHES = 3
 _FIRST_WISHES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The candidates of one source, best first, and the name of its share."""
+    """The candidates of one source, best first, and the name of the source's share."""
 
     source: str
     share: str
@@ -121,7 +121,7 @@ class Exchange:
     """Turns that belong together: a user's turn, and everything up to the user's next turn.
 
     `sizes` are the tokens of the messages, and `owners` the positions of their turns. If the exchange is shortened to
-    `most` tokens, `cut` holds the ids of the turns that are not whole.
+    `most` tokens, `cut` has the ids of the shortened turns.
     """
 
     turns: tuple[Candidate, ...]
@@ -141,7 +141,7 @@ class Exchange:
 
     @property
     def whole_ids(self) -> set[str]:
-        """The ids of the turns that are there in full."""
+        """The ids of the complete turns."""
         return {turn.id for turn in self.turns} - self.cut
 
     def tokens_by_turn(self) -> dict[str, int]:
@@ -156,7 +156,7 @@ class TokenCosts:
 
     def __init__(self, counter: TokenCounter) -> None:
         self.counter = counter
-        # By identity. The candidate is stored too, so that its identity is not reused.
+        # By identity. Storing the candidate as well prevents the reuse of its identity.
         self._texts: dict[int, tuple[Candidate, str]] = {}
         self._lines: dict[int, int] = {}
         self._headings: dict[str, int] = {}
@@ -189,7 +189,7 @@ class TokenCosts:
         return [self.counter.safe_count(text) for text in texts]
 
     def line(self, candidate: Candidate) -> int:
-        """What a quotation takes with its line break, which is often one token with the character before it."""
+        """The tokens of a quotation with its line break, which often forms one token with the character before it."""
         text = self.text(candidate)
         known = self._lines.get(id(candidate))
         if known is None:
@@ -204,7 +204,7 @@ class TokenCosts:
         return known[1]
 
     def heading(self, moment: datetime, year: int | None) -> int:
-        """What the line of a day takes, after one of that year, or with its own."""
+        """The tokens of the heading of a day, with or without the year."""
         text = day_heading(moment, year)
         if text not in self._headings:
             self._headings[text] = self.counter.safe_count(f"{text}\n")
@@ -215,12 +215,12 @@ class TokenCosts:
 
 
 def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[Offer], list[DroppedItem]]:
-    """Each memory once, by id over all sources.
+    """Return each memory once, by its id, over all sources.
 
     The first offer counts. A turn of the conversation and a quotation of the same record both stay: `Selection`
-    decides between them when it knows whether the turn fits. The question itself is left out if it is the newest
-    turn. Quotations that say the same are also left to `Selection`: comparing texts takes time, and most of them do
-    not fit.
+    chooses between them once it is known whether the turn fits. The question is left out if it is the newest turn.
+    Quotations with the same statement are also left to `Selection`: comparing texts takes time, and most quotations
+    do not fit.
     """
     asking = None if question is None else _asking(offers, normal_form(question))
     seen: set[tuple[str, bool, bool]] = set()
@@ -243,7 +243,7 @@ def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[O
 
 
 def _asking(offers: Iterable[Offer], asked: str) -> str | None:
-    """The newest turn of the conversation, if its words are the question."""
+    """The newest turn of the conversation, if it is the question."""
     newest = max(
         (one for offer in offers for one in offer.candidates if one.place is Place.TURN),
         key=lambda one: (one.seq, one.created_at.timestamp() if one.created_at else 0.0),
@@ -283,14 +283,15 @@ def exchanges_of(turns: Iterable[Candidate], costs: TokenCosts) -> list[Exchange
 
 
 def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | None:
-    """An exchange in at most `most` tokens, with marks for the gaps; None if that is too little.
+    """An exchange shortened to at most `most` tokens, with marks in the gaps; None if that is too little.
 
-    The reason of each turn says what is left of it. A call and its results stay structured, or go together.
+    The reason of each turn says how much of it remains. A call and its results both stay structured, or both are left
+    out.
     """
     found = shorter_messages(exchange.messages, most, costs.counter.safe_count, costs.messages)
     if found is None:
         return None
-    # A note belongs to the turn of the message before it, or else to the first turn.
+    # A note belongs to the turn of the preceding message, or else to the first turn.
     owners: list[int] = []
     for origin in found.origins:
         owners.append(exchange.owners[origin] if origin >= 0 else owners[-1] if owners else 0)
@@ -314,7 +315,7 @@ def _part(candidate: Candidate, text: str, told: str) -> Candidate:
 
 
 def exchange_messages(exchanges: Sequence[Exchange]) -> list[Message]:
-    """Exchanges as messages, with a line for each longer pause between turns."""
+    """Exchanges as messages, with a line for each long pause between turns."""
     messages: list[Message] = []
     before: datetime | None = None
     for exchange in exchanges:
@@ -340,7 +341,7 @@ def fits_whole(exchanges: Sequence[Exchange], room: int, costs: TokenCosts) -> b
 
 
 def spoken_tokens(exchanges: Sequence[Exchange], costs: TokenCosts) -> int:
-    """What exchanges take as messages, everything included."""
+    """The tokens of exchanges as messages, including all framing."""
     gaps = (gap_note(one.turns[-1].created_at, after.turns[0].created_at) for one, after in pairwise(exchanges))
     notes: list[Message] = [{"role": "user", "content": note} for note in gaps if note is not None]
     return sum(exchange.tokens for exchange in exchanges) + (costs.messages(notes) if notes else 0)
@@ -351,10 +352,10 @@ def spoken_tokens(exchanges: Sequence[Exchange], costs: TokenCosts) -> int:
 
 @dataclass(slots=True)
 class Selection:
-    """What was taken so far, its cost, and what was left out.
+    """The candidates taken so far, their cost, and the candidates left out.
 
-    `present` holds the ids of everything in the prompt. A text that the same speaker already said is left out; so are
-    a summary of records that are present in full, and a fact derived from one.
+    `present` has the ids of all memories in the prompt. A repetition by the same speaker is left out; so are a
+    summary of records that are present in full, and a fact that was derived from one.
     """
 
     costs: TokenCosts
@@ -362,11 +363,11 @@ class Selection:
     question: str = ""
     present: set[str] = field(default_factory=set)
     quotes: list[Candidate] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)  # newest first while fitting
+    exchanges: list[Exchange] = field(default_factory=list)  # while fitting, newest first
     is_cut: bool = False  # earlier turns of the conversation are left out
     tokens: dict[tuple[str, Place], int] = field(default_factory=dict)
     dropped: list[DroppedItem] = field(default_factory=list)
-    lasting: int = 0  # how many of the quotes stay in the session's next prompt
+    lasting: int = 0  # the number of quotes that stay in the session's next prompt
     _days: set[tuple[int, int, int]] = field(default_factory=set)  # days that have a heading, with their years
     _years: set[int] = field(default_factory=set)
     _is_new_block: bool = True
@@ -382,7 +383,7 @@ class Selection:
     def add_quote(self, candidate: Candidate, most: int) -> int:
         """Take a quotation if it costs at most `most` tokens and is not redundant; return its cost, or 0.
 
-        If a part of it is already quoted, it replaces that part.
+        If a part of the memory is already quoted, the quotation replaces that part.
         """
         part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
         part_tokens = 0 if part is None else self.costs.line(part)
@@ -424,9 +425,9 @@ class Selection:
         return cost
 
     def quote_part(self, candidate: Candidate, most: int) -> int:
-        """Take as much of a quotation as fits, with a mark at the cut; return the cost, or 0.
+        """Take the part of a quotation that fits, with a mark at the cut; return its cost, or 0.
 
-        Nothing is taken of a memory that a fact or a summary already represents.
+        A memory that a fact or a summary already represents is not taken.
         """
         most = min(most, self.room)
         part = self._parts.get(candidate.id)
@@ -447,8 +448,8 @@ class Selection:
         return 0
 
     def _shorter(self, candidate: Candidate, most: int) -> Candidate | None:
-        """A quotation in at most this many tokens: the passages that the question needs, or else its beginning and
-        end."""
+        """A quotation shortened to at most this many tokens: the passages that the question needs, or else the
+        beginning and the end."""
         count = self.costs.counter.safe_count
         before = candidate.tokens or count(candidate.text)
         found = excerpt(candidate.text, before, most, self._scorer_of(candidate), count)
@@ -460,7 +461,7 @@ class Selection:
         return _part(candidate, text, f"{count(text):,} of {before:,} tokens")
 
     def brief(self, candidate: Candidate) -> Candidate | None:
-        """The best passage of a long quotation, to replace it; None if that saves little."""
+        """The best passage of a long quotation as its replacement; None if that saves little."""
         if candidate.is_abridged or candidate.tokens <= _LONG_TOKENS or candidate.place is not Place.QUOTE:
             return None
         count = self.costs.counter.safe_count
@@ -484,20 +485,21 @@ class Selection:
         return self._scorer
 
     def speak_part(self, exchange: Exchange) -> int:
-        """Take as much of the exchange as fits before those already taken; return the cost, or 0."""
+        """Take the part of the exchange that fits before those already taken; return its cost, or 0."""
         note = self._gap(exchange)
         part = shortened(exchange, self.costs, self.room - note)
         return 0 if part is None else self.add_exchange(part, self.room)
 
     def end_lasting(self) -> None:
-        """What was taken so far stays in the session's prompts; what comes now is quoted in another message."""
+        """Mark everything taken so far as lasting in the session's prompts. Later quotations go into another
+        message."""
         self.lasting = len(self.quotes)
         self._is_new_block = True
         self._days.clear()
         self._years.clear()
 
     def beside(self, quotes: Iterable[Candidate], present: Collection[str], room: int) -> Selection:
-        """A selection that continues the block of these quotations, in a prompt that has these memories in full."""
+        """A selection that continues a block of quotations, in a prompt that has these memories in full."""
         found = Selection(self.costs, room, self.question, set(present), list(quotes))
         for one in found.quotes:
             found._is_new_block = False
@@ -512,7 +514,7 @@ class Selection:
 
     @staticmethod
     def _is_too_long(candidate: Candidate, most: int) -> bool:
-        """Whether the stored count already shows that it does not fit. Rendering and counting a quotation takes
+        """Whether the stored count already shows that the quotation does not fit. Rendering and counting it takes
         time."""
         whole = candidate.tokens if not candidate.is_abridged else 0
         return whole > most and len(candidate.text) > most
@@ -540,21 +542,22 @@ class Selection:
         self.dropped.append(candidate.dropped(reason))
 
     def is_redundant(self, candidate: Candidate) -> bool:
-        """Whether it was left out for another reason than its size."""
+        """Whether the candidate was left out for another reason than its size."""
         return id(candidate) in self._redundant
 
     def would_repeat(self, candidate: Candidate) -> bool:
-        """Leave a candidate out if it is redundant regardless of room. True if it is."""
+        """Leave a candidate out if it is redundant, regardless of room. Returns whether it is redundant."""
         reason = self._why_not(candidate)
         if reason:
             self._leave_out(candidate, reason)
         return bool(reason)
 
     def leave_out(self, candidates: Iterable[Candidate], reason: str) -> None:
-        """Record what was not taken. Items larger than the free room get that reason, the others `reason`."""
+        """Record the candidates that were not taken. The reason of an item larger than the free room is its size,
+        that of the others is `reason`."""
         for one in candidates:
             if self.is_redundant(one) or (one.id in self._parts and not one.is_abridged):
-                continue  # a part of it is there, and its reason says how much
+                continue  # a part of it is in the prompt, and its reason says how much
             is_there = one.id in self.present and not one.is_abridged
             known = OFFERED_ALREADY if is_there else _redundancy(one, self.present)
             self._leave_out(one, known or (NO_ROOM if _size(one) > self.room else reason))
@@ -566,7 +569,8 @@ class Selection:
         return 0 if note is None else self.costs.messages([{"role": "user", "content": note}])
 
     def drop_redundant(self) -> None:
-        """Remove a summary if the records it replaces came in full after it, and a fact if its source did."""
+        """Remove a summary if the records that it replaces were taken in full after it, and a fact if its source
+        was."""
         for one, reason in [(one, _redundancy(one, self.present)) for one in self.quotes]:
             if reason:
                 self.quotes.remove(one)
@@ -593,9 +597,9 @@ class Selection:
 
 
 def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
-    """Why a candidate is redundant: everything that it replaces is present, or one source of a fact is. Else an
-    empty text."""
-    if candidate.place is Place.WISH:  # unlike its source, it says that it holds now
+    """Why a candidate is redundant: all records that it replaces are present, or one source of the fact is. An empty
+    text if it is not."""
+    if candidate.place is Place.WISH:  # unlike its source, the fact says that it holds now
         return ""
     found = [one in present for one in candidate.stands_for]
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
@@ -607,9 +611,9 @@ def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
 
 
 class _Quotations:
-    """The candidates of the sources with one share, best first. Long ones wait until others had their part.
+    """The candidates of the sources with one share, best first. Long ones wait until others have taken their part.
 
-    The best passages of a long candidate come at its rank, if there is a `brief` form of it.
+    A `brief` form of a long candidate, if there is one, comes at the rank of the candidate.
     """
 
     def __init__(
@@ -620,7 +624,7 @@ class _Quotations:
         brief: Callable[[Candidate], Candidate | None],
         first: int = 0,
     ) -> None:
-        """The `first` few come earlier than their weight says."""
+        """The `first` candidates come earlier than their weight says."""
         self._next = deque(candidates)
         self._brief = brief
         self._weight = max(weight, _NO_SHARE)
@@ -634,7 +638,8 @@ class _Quotations:
 
     @property
     def due(self) -> float:
-        """The position of the head in the order: what its source will have taken, by weight."""
+        """The position of the head in the order: the tokens that its source will have taken, divided by the
+        weight."""
         weight = self._weight * (_FIRST_WISHES if self._rank <= self._first else 1)
         return (self._spent + (0 if self.head is None else _size(self.head))) / weight
 
@@ -668,7 +673,7 @@ class _Quotations:
         return self._long.pop(0)[1] if self._long else None
 
     def rest(self) -> list[Candidate]:
-        """Everything that was not taken."""
+        """The candidates that were not taken."""
         waiting = {one.id for _, one in self._long}
         head = [] if self.head is None or self.head.id in waiting else [self.head]
         return [*head, *(one for _, one in self._long), *self._next]
@@ -681,10 +686,10 @@ def _size(candidate: Candidate) -> int:
 
 
 class _Talk:
-    """The exchanges, newest first. Taken ones leave the list."""
+    """The exchanges, newest first. Taken exchanges are removed."""
 
     def __init__(self, exchanges: deque[Exchange], weight: float, first: int) -> None:
-        """The `first` few come earlier than others."""
+        """The `first` exchanges come earlier than the others."""
         self._exchanges = exchanges
         self._weight = max(weight, _NO_SHARE)
         self._first = first
@@ -718,13 +723,13 @@ def fit(
     growing: int = 0,
     state: Selection | None = None,
 ) -> Selection:
-    """Take what fits, in an order in which each source appears as often as its weight says.
+    """Take the candidates that fit, in an order in which each source appears in proportion to its weight.
 
     The turns of a conversation come first if all of them fit (`is_whole`). Otherwise the newest exchange comes first,
-    the others share the room like a source, and the next one is shortened to the room that is left. `talk` is the
+    the others share the room like a source, and the next one is shortened to the remaining room. `talk` is the
     conversation, if it is already known. `quotes_room` is the largest part of the room that quotations may take.
-    `growing` stays free for later turns if the conversation does not fit. What a given `state` has stays, in the same
-    block.
+    `growing` tokens stay free for later turns if the conversation does not fit. The quotations of a given `state`
+    stay, in the same block.
     """
     state = state or Selection(costs, room, normal_form(question))
     spoken = spoken_of(offers, costs) if talk is None else talk
@@ -749,7 +754,7 @@ def fit(
     growing = min(growing, state.room) if state.is_cut else 0
     state.room -= growing
     stopped, most = _take(state, queues, speaking, most)
-    if growing and stopped is speaking:  # quotations continue beside an exchange larger than the room
+    if growing and stopped is speaking:  # quotations are taken even if an exchange is larger than the room
         _, most = _take(state, queues, None, most)
     most = _take_facts(state, queues, most)
     # Only the next candidate is shortened: with more room, the candidates before it would take the room of the rest.
@@ -770,7 +775,7 @@ def fit(
 
 def left_out_turns(silent: Iterable[Exchange], kept: int, present: Collection[str]) -> list[DroppedItem]:
     """The turns of exchanges that are left out, the newest exchange first, with the reason. `kept` is the room that
-    is kept free although they would fit into it."""
+    stays free although they would fit into it."""
     dropped: list[DroppedItem] = []
     for exchange in silent:
         kept = kept - exchange.tokens if exchange.tokens <= kept else 0
@@ -780,8 +785,9 @@ def left_out_turns(silent: Iterable[Exchange], kept: int, present: Collection[st
 
 
 def _beside_a_part(exchange: Exchange, room: int, costs: TokenCosts) -> int:
-    """The room for quotations beside an exchange that does not fit: half of the room, or less if that keeps turns
-    whole that are whole with all of it. So with more room no turn is shortened for a quotation that then fits."""
+    """The room for quotations beside an exchange that does not fit: half of the room, or less if turns that are whole
+    in all of the room would otherwise be shortened. So with more room, no turn is shortened in favour of a
+    quotation."""
     alone = shortened(exchange, costs, room)
     if alone is None:
         return room // 2
@@ -798,7 +804,7 @@ def _quotations(
     own: Collection[str],
     brief: Callable[[Candidate], Candidate | None],
 ) -> list[_Quotations]:
-    """The quotations by share, those of the conversation's `own` turns apart."""
+    """The quotations by share, with the quotations of the conversation's `own` turns apart."""
     by_share: dict[str, list[Candidate]] = {}
     turns: list[Candidate] = []
     for offer in offers:
@@ -806,7 +812,8 @@ def _quotations(
         for one in offer.candidates:
             if one.place is not Place.TURN:
                 (turns if one.id in own and not one.is_abridged else quotes).append(one)
-    # Fragments of recent turns are worth less than recalled memories of the same size, so they come in their order.
+    # Fragments of recent turns are worth less than recalled memories of the same size, so their source offers no
+    # brief forms.
     queues = [
         _Quotations(
             quotes,
@@ -821,9 +828,9 @@ def _quotations(
 
 
 def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> int:
-    """Take the derived facts that fit beside a memory that does not; return the room left for quotations.
+    """Take the derived facts that fit instead of a memory that does not; return the room left for quotations.
 
-    With more room the memory comes, and its facts give way to it.
+    With more room the memory fits, and replaces its facts.
     """
     for one in [one for queue in queues for one in queue.rest()]:
         if one.kind == MemoryType.FACT and one.stands_for and not one.is_abridged:
@@ -834,7 +841,7 @@ def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> i
 def _take(
     state: Selection, queues: Sequence[_Quotations], speaking: _Talk | None, most: int
 ) -> tuple[_Quotations | _Talk | None, int]:
-    """Take the next candidate until one does not fit; return that one and the room left for quotations."""
+    """Take candidates until one does not fit; return that one and the room left for quotations."""
     while True:
         ready = [queue for queue in queues if queue.head is not None and most > 0]
         queue = min(ready, key=lambda one: one.due, default=None)

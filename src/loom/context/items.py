@@ -29,17 +29,17 @@ class Place(StrEnum):
     STATE = "state"
     """As a quoted value that changes by itself (a scope, a shared pool): after everything that lasts."""
     WISH = "wish"
-    """As a standing instruction of the user, to be followed where it applies: directly before the question."""
+    """As a standing instruction of the user, to be followed whenever it applies: directly before the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """An offer of a source. `seq` is its sequence number in the log, 0 if it is no record.
 
-    `score` compares within one source, higher is better. `label` stands before the text of an entry that has no
-    speaker (`SHARED:plan`). `stands_for` holds the ids that a summary replaces or that a fact was derived from,
-    `copies` the ids of memories that say the same. `tokens` counts the whole record. `scorer` scores the passages of
-    a recalled record.
+    `score` compares within one source, higher is better. `label` precedes the text of an entry that has no speaker
+    (`SHARED:plan`). `stands_for` has the ids that a summary replaces or that a fact was derived from, `copies` the
+    ids of memories with the same statement. `tokens` counts the whole record. `scorer` scores the passages of a
+    recalled record.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def is_passing(self) -> bool:
-        """Whether it stands after everything that lasts, and is rendered again for each prompt."""
+        """Whether the candidate comes after all lasting parts and is rendered again for each prompt."""
         return self.place in (Place.STATE, Place.WISH)
 
     @property
@@ -75,7 +75,7 @@ class Candidate:
         return self.id in self.stands_for
 
     def dropped(self, reason: str) -> DroppedItem:
-        """What is said of it where it is not in the prompt."""
+        """The report on a candidate that is not in the prompt."""
         return DroppedItem(self.id, self.source, self.tier, self.score, self.tokens, reason, self.text)
 
     @classmethod
@@ -101,7 +101,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ContextItem:
-    """An item in the prompt: where it came from, why it is there, and what it costs.
+    """An item in the prompt, with its source, its reason and its tokens.
 
     `tokens` includes its name, its heading and its share of the message overhead. An item of the previous prompt has
     an equal share of its message. If it is `shortened`, a part of its text is missing; `reason` says how much, and
@@ -136,7 +136,8 @@ class DroppedItem:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """The result of a source: how many items it offered, how many are in the prompt, and its error if it failed."""
+    """The result of a source: the number of items that it offered and of those in the prompt, and its error if it
+    failed."""
 
     name: str
     share: int

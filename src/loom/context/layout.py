@@ -1,9 +1,9 @@
-"""The layout of a session's last prompt, stored so that the next prompt can begin with the same tokens.
+"""The stored layout of a session's last prompt, so that the next prompt can begin with the same tokens.
 
-A layout holds sequence numbers of records in their order, never text, so forgotten text is gone from it too. It is
-stored as a base and the parts appended since, each a small value under its own key, so a prompt costs one small
-write. Keys hold a salted digest of the session, not its name. Earlier versions are emptied, and the layout of a
-session is removed when one of its records is forgotten.
+A layout has sequence numbers of records in their order and no text, so it never contains forgotten text. It is stored
+as a base and the parts appended since, each a small value under its own key, so a prompt costs one small write. Keys
+hold a salted digest of the session, not its name. Earlier versions are emptied, and the layout of a session is
+removed when one of its records is forgotten.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class BlockKind(StrEnum):
     TURNS = "t"
     SHORT_TURNS = "s"
     CUT = "c"
-    """No records: the mark that earlier turns are left out."""
+    """The mark for omitted earlier turns, without records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records that stand together: quotations in one message, or consecutive turns.
+    """Records that belong together: quotations in one message, or consecutive turns.
 
-    `tokens` is the size to which turns were shortened. For a mark it is the budget under which turns were left out.
+    `tokens` is the size to which turns were shortened; for a mark, it is the budget under which turns were left out.
     """
 
     kind: BlockKind
@@ -54,7 +54,7 @@ class Block:
 class Layout:
     """The blocks of a prompt in order. `generation` grows with every rewrite.
 
-    `parts` counts the values that store it, and `next_version` is the version of the next part's key.
+    `parts` is the number of values that store it, and `next_version` is the version of the next part's key.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -74,23 +74,23 @@ class Layout:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a part of the conversation is left out or shortened in it."""
+        """Whether a part of the conversation is left out or shortened."""
         return any(block.kind in (BlockKind.CUT, BlockKind.SHORT_TURNS) for block in self.blocks)
 
     @property
     def cut_under(self) -> int:
-        """The budget under which turns were left out, 0 where none were."""
+        """The budget under which turns were left out; 0 if none were."""
         return max((block.tokens for block in self.blocks if block.kind is BlockKind.CUT), default=0)
 
     @property
     def leading(self) -> tuple[Block, ...]:
-        """The quotations that it begins with."""
+        """The quotations at the beginning."""
         first = next((at for at, block in enumerate(self.blocks) if block.kind is not BlockKind.QUOTES), None)
         return self.blocks[:first]
 
     @property
     def last_turn(self) -> int:
-        """The number of the newest turn in it, 0 without one."""
+        """The sequence number of the newest turn; 0 without turns."""
         turns = (block.records for block in self.blocks if block.kind is not BlockKind.QUOTES)
         return max((max(records) for records in turns if records), default=0)
 
@@ -119,21 +119,22 @@ class LayoutStore:
         return Layout(tuple(blocks), generation, part, 0 if entry is None else entry.version, base.version)
 
     def append(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
-        """Store what was appended to a layout. False if another process was first; its layout then counts."""
+        """Store the appended part of a layout. Returns False if another process was first; its layout is then
+        valid."""
         if not layout.parts or layout.parts > _MOST_PARTS:
             return self.rewrite(session_id, layout, (*layout.blocks, *blocks))
         return not blocks or self._put(session_id, layout.parts, layout.generation, blocks, layout.next_version)
 
     def rewrite(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
-        """Replace a layout. False if another process was first."""
+        """Replace a layout. Returns False if another process was first."""
         return self._put(session_id, 0, layout.generation + 1, blocks, layout.base_version)
 
     def records(self, numbers: Iterable[int]) -> dict[int, Record]:
-        """The records that a layout is made of, superseded ones too; forgotten ones are missing."""
+        """The records of a layout, including superseded ones; forgotten ones are missing."""
         return self._store.records(numbers)
 
     def newest(self, id: str) -> Record | None:
-        """The version of a memory that holds now."""
+        """The current version of a memory."""
         return self._store.get(id)
 
     def _key(self, session_id: str, part: object) -> str:
@@ -155,7 +156,7 @@ class LayoutStore:
                     expected_version=version,
                     history=False,
                 )
-        except (VersionConflictError, StoreError):  # the prompt is right either way; only the next one may differ
+        except (VersionConflictError, StoreError):  # the prompt is correct either way; only the next one may differ
             return False
         return True
 

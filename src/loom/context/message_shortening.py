@@ -26,21 +26,21 @@ _BEGINNING = 2 / 3
 _WORD = 24
 _TRIES = 6
 _BLOCK = ("<memory>\n", "\n</memory>")
-# The mark between the speaker of an unverified quotation and its text, and the last position where it is looked for.
+# The mark between the speaker of an unverified quotation and its text, and the last position at which it is searched.
 _QUOTED = ": “"
 _LONGEST_SPEAKER = 160
 
 
 def left_out(tokens: int) -> str:
-    """The mark that stands where a text is cut."""
+    """The mark at the place where a text is cut."""
     return f"[… {tokens:,} tokens left out]"
 
 
 def shorter_text(text: str, most: int, count: Count, total: int | None = None) -> str:
     """The beginning and the end of a text in at most `most` tokens, with the mark between them.
 
-    A text that fits comes back as it is. Where not even the mark fits, the result is empty. `total` are the tokens
-    of the text, where they are known: a text of megabytes is not counted then.
+    A text that fits is returned unchanged. If not even the mark fits, the result is empty. `total` is the number of
+    tokens of the text, if it is known; a text of megabytes is then not counted again.
     """
     if total is None:
         total = count(text)
@@ -83,8 +83,8 @@ def _ends_of(text: str, kept: int, total: int, each: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShorterMessages:
-    """Messages in fewer tokens. `origins` gives the source message of each, -1 for a note; `sizes` their tokens;
-    `cut` the given messages that are no longer whole."""
+    """Messages in fewer tokens. `origins` has the position of the original of each, -1 for a note; `sizes` has their
+    tokens; `cut` has the positions of the originals that were shortened."""
 
     messages: tuple[Message, ...]
     origins: tuple[int, ...]
@@ -93,10 +93,10 @@ class ShorterMessages:
 
 
 def shorter_messages(messages: Sequence[Message], most: int, count: Count, size: Size) -> ShorterMessages | None:
-    """Messages in at most `most` tokens, or None where not even something of the first and the last step fits.
+    """Shorten messages to at most `most` tokens. Returns None if not even parts of the first and the last step fit.
 
-    Short messages stay whole, long ones are cut to the same length. Where there are too many, the first and the
-    last ones stay, and a note stands for the others.
+    Short messages stay whole, long ones are cut to the same length. If there are too many, the first and the last
+    ones stay, and a note replaces the others.
     """
     sizes = [size([message]) for message in messages]
     steps = steps_of(messages)
@@ -122,7 +122,7 @@ def shorter_messages(messages: Sequence[Message], most: int, count: Count, size:
 
 
 def steps_of(messages: Sequence[Mapping[str, Any]]) -> list[range]:
-    """The positions of what cannot be divided: single messages, and calls with their results."""
+    """The positions of the messages of each step: a single message, or calls with their results."""
     found: list[range] = []
     for at, message in enumerate(messages):
         if found and (message.get("role") in ("tool", "function") or answers_a_call(message)):
@@ -192,7 +192,7 @@ def _cut_to(
 
 
 def _even(sizes: Sequence[tuple[int, int]], room: int) -> float:
-    """The limit of each part so that together they take `room`. Weights say how often a part counts."""
+    """The limit of each part, so that together the parts take `room`. A part counts as often as its weight."""
     left, weights = float(room), sum(weight for _, weight in sizes)
     for size, weight in sorted(sizes, key=lambda one: one[0] / one[1]):
         if size * weights > left * weight:
@@ -238,7 +238,8 @@ def _shorter_content(text: str, most: int, count: Count) -> str:
 
 
 def _shorter_arguments(arguments: str, most: int, count: Count) -> str:
-    """Arguments in about this many tokens. They stay a JSON object: its texts are shortened, or everything."""
+    """Shorten arguments to about this many tokens. They stay a JSON object: its texts are shortened, or else all of
+    it."""
     if count(arguments) <= most:
         return arguments
     value = json.loads(arguments)

@@ -59,22 +59,23 @@ __all__ = ["Context", "ContextOrchestrator", "PrefixPolicy"]
 
 log = logging.getLogger("loom.context")
 
-# A memory of this many tokens is a long one.
+# A memory of this many tokens counts as long.
 _LONG_TOKENS = 256
-# The share of derived facts in a continued prompt; in a small prompt, room for a few.
+# The share of derived facts in a continued prompt, and the least room for them in a small prompt.
 _FACTS_SHARE = 0.02
 _FACTS_TOKENS = 96
-# The least share of the user's standing instructions in a session's prompt; in a small prompt, room for a few.
+# The least room for the user's standing instructions in a session's prompt.
 _WISHES_TOKENS = 128
-# The size of a few exchanges, and how many stay at least when a prompt is cut.
+# The size of a few exchanges, and the fewest that stay when a prompt is cut.
 _FEW_EXCHANGES = 1_600
 _FEWEST_EXCHANGES = 4
-# The share of the best recalled memories before the conversation takes the rest; in a small prompt, room for a few.
+# The share of the best recalled memories before the conversation takes the rest, and their least room in a small
+# prompt.
 _RECALLED_FIRST = 0.06
 _FEW_RECALLED = 256
-# A prompt is rewritten for newly recalled memories if its quotations take this part of their share.
+# A prompt is rewritten for newly recalled memories if its quotations take at least this part of their share.
 _WORTH_A_REWRITE = 0.5
-# A memory that is shown once and takes more than this part of its room is shown by its best passages.
+# A memory that would take more than the room divided by this is shown once by its best passages.
 _LARGEST_PART = 4
 # Every fourth full prompt is rewritten instead of cut, because the subject of a session changes.
 _REWRITE_EVERY = 4
@@ -86,19 +87,18 @@ class PrefixPolicy:
     budget.
 
     The best newly recalled memories, up to `append`, stay in the session's prompts. More of them, up to `shown_once`,
-    stand directly before the question and are gone in the next prompt. A token that stays is paid for when it comes
-    and again with each rewrite; one that is shown once is paid for once. A hit is left out if it scores less than
-    `min_score` of the best one. A long memory needs up to `long_penalty` more, because it takes the room of several.
-    If the turn asks nothing, only the part `unasked` of all this is shown.
+    are placed directly before the question and are gone in the next prompt. A token that stays is paid for when it is
+    added and again with each rewrite; a token that is shown once is paid for once. A hit is left out if it scores
+    less than `min_score` of the best one. A long memory needs up to `long_penalty` more, because it takes the room of
+    several. If the turn asks nothing, only the part `unasked` of these memories is shown.
 
-    Room that is free after this is used in the same way, once, for what else was left out: turns without a place in
-    the conversation, and memories that `min_score` lets in. With `min_score=0` and `unasked=1` nothing stays out that
-    fits.
+    The remaining room is filled for this prompt only, with turns that have no place in the conversation and with
+    further memories that `min_score` admits. With `min_score=0` and `unasked=1`, everything that fits is shown.
 
     A full prompt is cut first. The quotations at its beginning stay in place if they take at least `core`, later
     quotations follow them, and the newest turns follow up to `low`, at least the share `conversation`. If that leaves
     more than `high`, and every fourth time, the prompt is rewritten and filled up to `low`. The rest stays free for
-    the turns to come; with `low=1` nothing does. docs/context.md has the measurements.
+    later turns; with `low=1` nothing stays free. docs/context.md has the measurements.
     """
 
     append: float = 0.003
@@ -117,13 +117,13 @@ class PrefixPolicy:
                 raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
 
     def conversation_tokens(self, limit: int) -> int:
-        """The part of the conversation that a cut keeps: in a small prompt a larger share, and at least a few
-        exchanges."""
+        """The tokens of the conversation that a cut keeps: its share, or at least a few exchanges in a small
+        prompt."""
         return int(max(limit * self.conversation, min(_FEW_EXCHANGES, 1.5 * limit * self.conversation)))
 
     def recalled_first(self, limit: int) -> int:
-        """What the best of what is recalled may take before the conversation has the rest; in a small prompt a larger
-        share."""
+        """The most tokens of the best recalled memories before the conversation takes the rest; a larger share in a
+        small prompt."""
         return int(max(limit * _RECALLED_FIRST, min(_FEW_RECALLED, limit * self.shown_once)))
 
     def accepts(self, candidate: Candidate, best: float) -> bool:
@@ -133,8 +133,8 @@ class PrefixPolicy:
         )
 
     def fills(self, candidate: Candidate, best: float, asks: bool) -> bool:
-        """Whether a candidate is quoted in room that would be free. A turn of the conversation always is, a recalled
-        memory if the turn `asks` and it is worth its tokens."""
+        """Whether a candidate is quoted in room that would otherwise be free. A turn of the conversation always is; a
+        recalled memory is if the turn `asks` and the memory is worth its tokens."""
         if candidate.place is not Place.QUOTE or _is_derived_fact(candidate):
             return True
         return asks and (self.min_score == 0.0 or (_is_recalled(candidate) and self.accepts(candidate, best)))
@@ -155,7 +155,7 @@ class _Context(NamedTuple):
 
 
 class Context(list[Message]):
-    """A built prompt: a list of its messages, with what is in it, what is not, and what it costs.
+    """A built prompt: the list of its messages, with the items in it, the items left out, and its tokens.
 
     `tokens` is the exact size of all messages with their framing (an upper bound if the counter estimates). It never
     exceeds `budget`. `items` are in the order of the prompt. `prefix` is the number of messages shared with the
@@ -186,12 +186,12 @@ class Context(list[Message]):
         self.breakpoints = tuple(breakpoints)
 
     def to_dict(self) -> dict[str, Any]:
-        """This context in what JSON knows; `from_dict` makes an equal one of it."""
+        """This context as JSON values; `from_dict` makes an equal context from them."""
         return as_plain(_Context(tuple(self), **vars(self)))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Context:
-        """The context that `to_dict` made `data` of."""
+        """Make the context from the values of `to_dict`."""
         return cls(**from_plain(_Context, data)._asdict())
 
     @property
@@ -208,7 +208,7 @@ class Context(list[Message]):
         return to_anthropic(self, self.breakpoints)
 
     def explain(self) -> str:
-        """A table of where the budget went, what is in the prompt and why, and what is not.
+        """A table of the use of the budget, the items in the prompt with their reasons, and the items left out.
 
         Second offers of the same memory are counted but not listed; `dropped` has them.
         """
@@ -281,7 +281,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a prompt is filled from nothing: see `fit`. Quotations that are `is_passing` are shown once."""
+    """How a new prompt is filled: see `fit`. With `is_passing`, quotations are shown once."""
 
     is_conversation: bool = True
     talk: Sequence[Exchange] | None = None
@@ -294,10 +294,10 @@ class _Plan:
 class ContextOrchestrator:
     """Builds prompts from sources. Thread-safe if its sources are.
 
-    `model_context_window` is the model's window. What `config` reserves for tools and the answer is subtracted,
-    unless a build names a `budget`, which is for the messages alone. Sources are listed in the order in which they
-    may use what others leave. `system` is the text of the system message; the rule for reading quotations follows it.
-    A `shared_pool` becomes a source, and so does the pool that the manager of a source holds. With `layouts`, the
+    `model_context_window` is the model's window. The reserves of `config` for tools and the answer are subtracted,
+    unless a build names a `budget`, which is for the messages alone. Sources that are listed first are the first to
+    use room that others leave. `system` is the text of the system message; the rule for reading quotations follows
+    it. A `shared_pool` becomes a source, and so does the pool that the manager of a source holds. With `layouts`, the
     prompts of a session continue each other.
     """
 
@@ -415,9 +415,9 @@ class ContextOrchestrator:
         limit: int | None = None,
         strategy: TruncationStrategy | str | None = None,
     ) -> list[Mapping[str, Any]]:
-        """Any messages in at most this many tokens; without a limit, in those of a prompt.
+        """Shorten messages to at most this many tokens; by default, to the limit of a prompt.
 
-        Without a strategy, the space that the system messages leave decides: see `reallocate_focus_space`.
+        The default strategy depends on the space that the system messages leave: see `reallocate_focus_space`.
         """
         given = checked_list(messages, "the messages of fit_to_token_limit()")
         most = self.limit if limit is None else limit
@@ -425,7 +425,7 @@ class ContextOrchestrator:
         return SmartTruncator(self._counter).truncate(given, most, chosen).messages
 
     def _strategy(self, messages: Sequence[Message], limit: int) -> TruncationStrategy:
-        """How a conversation beside these system messages is cut."""
+        """The strategy for a conversation beside these system messages."""
         system = [one for one in messages if isinstance(one, Mapping) and one.get("role") in ("system", "developer")]
         taken = sum(self._counter.safe_count_each(system))
         if not isinstance(limit, int) or limit < FOCUS_LOWER_BOUND or not check_focus_hard_limit(0, taken, limit):
@@ -482,7 +482,7 @@ class ContextOrchestrator:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """A block in which the local sources read their memories at one moment."""
+        """A block in which the local sources read one snapshot of each memory."""
         memories = {id(one.memory): one.memory for one in self._sources if one.local and one.memory is not None}
         with ExitStack() as scopes:
             for memory in memories.values():
@@ -504,7 +504,7 @@ class ContextOrchestrator:
         return context
 
     def _built(self, request: _Request, offers: Sequence[Offer], plan: _Plan) -> Prompt:
-        """A prompt from nothing."""
+        """Build a new prompt."""
         allocation = request.allocation
         selection = fit(
             offers,
@@ -530,7 +530,7 @@ class ContextOrchestrator:
         new += conversation_parts(selection.exchanges, request.costs)
         new += [QuotationPart(passing, request.costs, lasting=False)] if passing else []
         prompt = Prompt([], new, selection)
-        # Parts may cost a token more together than apart.
+        # Joined parts may take a token more than the sum of the parts.
         while self._tokens(request, prompt) > allocation.limit and prompt.drop_one():
             pass
         return prompt
@@ -563,7 +563,7 @@ class ContextOrchestrator:
             sources=_reports(request, answers, items),
             notes=[*prompt.notes, *_room_notes(prompt), *_failures(answers)],
             prefix=continued,
-            # The cache breakpoints: after the rules, after the previous prompt, after the part that will last.
+            # The cache breakpoints: after the rules, after the previous prompt, and after the lasting part.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
         )
 
@@ -585,14 +585,14 @@ class ContextOrchestrator:
     # -- continuing a session ----------------------------------------------------------------------------
 
     def _continued(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, session_id: str) -> Prompt:
-        """The session's last prompt with the new parts appended; rewritten if that no longer fits."""
+        """Append the new parts to the session's last prompt, or rewrite it if they no longer fit."""
         layout = layouts.load(session_id)
         prompt = self._appended(request, offers, layouts, layout) if layout.blocks else None
         if prompt is not None:
             is_kept = layouts.append(session_id, layout, prompt.layout())
         else:
             talk = spoken_of(offers, request.costs)
-            # A first prompt keeps nothing free: everything that fits is there.
+            # A first prompt keeps no room free.
             wanted = self._wanted(request, offers, layout) if layout.generation else 0
             wanted += self._wished(request, offers)
             is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
@@ -607,16 +607,16 @@ class ContextOrchestrator:
         self._fill(request, offers, prompt, is_first=not layout.generation)
         if not is_kept:
             prompt.notes.append(
-                "not kept as the session's last prompt: a read-only or busy store, or another was first"
+                "not stored as the session's last prompt: the store is read-only or busy, or another was first"
             )
         return prompt
 
     def _fill(self, request: _Request, offers: Sequence[Offer], prompt: Prompt, *, is_first: bool) -> None:
-        """Quote in the free room what was left out, for this prompt only. The layout, and with it the beginning of
-        the next prompt, stays as it is.
+        """Fill the free room with quotations for this prompt only. The layout, and with it the beginning of the next
+        prompt, is unchanged.
 
-        Turns without a place in the conversation are quoted too. What is hardly worth its tokens, which are paid for
-        with every turn, stays out of all prompts but the first: see `PrefixPolicy`.
+        Turns without a place in the conversation are quoted too. Memories of little worth are not quoted, except in
+        the first prompt, because their tokens are paid for with every turn: see `PrefixPolicy`.
         """
         room = request.allocation.limit - self._tokens(request, prompt)
         if room < LEAST_ITEM_TOKENS:
@@ -649,7 +649,7 @@ class ContextOrchestrator:
             over = self._tokens(request, prompt) - request.allocation.limit
             if over <= 0:
                 break
-            room -= over  # lines may cost a token more together than apart
+            room -= over  # joined lines may take a token more than their sum
         else:
             prompt.new = [*others, *([] if once is None else [once])]
             return
@@ -663,10 +663,10 @@ class ContextOrchestrator:
         selection.dropped += [one for one in found.dropped if one.id in now]
 
     def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
-        """How a rewrite is filled: the conversation has all the room it needs, the rest up to `low`.
+        """How a rewrite is filled: the conversation gets all the room it needs, the rest is filled up to `low`.
 
-        If the conversation alone is near that, recalled memories are shown once and do not stay. If it does not fit,
-        it is cut far enough to grow again; the first prompt of a session is filled completely.
+        If the conversation alone is almost that large, recalled memories are shown once and do not stay. If it does
+        not fit, it is cut so that it can grow again; the first prompt of a session is filled completely.
         """
         room = request.allocation.room
         low = int(room * self._policy.low)
@@ -678,10 +678,10 @@ class ContextOrchestrator:
         return _Plan(talk=talk, is_whole=True, quotes_room=aside if passing else left, is_passing=passing)
 
     def _wanted(self, request: _Request, offers: Sequence[Offer], layout: Layout) -> int:
-        """The room of the best recalled memories beside a whole conversation. Everything else gives way to it.
+        """The room that is reserved for the best recalled memories beside a whole conversation.
 
-        Once the conversation was cut under this budget, this is the maximum. Otherwise it would be whole for a
-        question that needs little and cut for the next one.
+        After the conversation was cut under this budget, this is the maximum. Otherwise the conversation would be
+        whole for a question that needs little and cut for the next question.
         """
         limit = request.allocation.limit
         most = self._policy.recalled_first(limit)
@@ -702,18 +702,18 @@ class ContextOrchestrator:
 
     @staticmethod
     def _wished(request: _Request, offers: Sequence[Offer]) -> int:
-        """The room of the user's standing instructions, within their share. Everything else gives way to them."""
+        """The room that is reserved for the user's standing instructions, within their share."""
         costs, allocation = request.costs, request.allocation
         share = min(max(_WISHES_TOKENS, allocation.shares["instructions"]), allocation.limit // 4)
         wishes = [one for offer in offers for one in offer.candidates if one.place is Place.WISH]
         return min(share, costs.frame + costs.wishes + sum(map(costs.line, wishes))) if wishes else 0
 
     def _with_earlier(self, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout) -> list[Offer]:
-        """The offers for a rewrite: what the question needs, then what earlier questions needed, then everything
+        """The offers for a rewrite: memories for this question, then memories for earlier questions, then everything
         else.
 
-        Appended memories were the best for an earlier question, and subjects come up again. The hundredth hit for the
-        current question helps with nothing.
+        Appended memories were the best hits for an earlier question, and subjects return. They help more than the
+        hundredth hit for the current question.
         """
         numbers = [number for block in reversed(layout.quotes) for number in block.records]
         records = layouts.records(numbers)
@@ -738,7 +738,7 @@ class ContextOrchestrator:
     def _appended(
         self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, layout: Layout
     ) -> Prompt | None:
-        """The layout and the new parts behind it, or None if it must be rewritten."""
+        """The layout with the new parts appended, or None if it must be rewritten."""
         numbers = layout.records
         records = layouts.records(numbers)
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
@@ -754,7 +754,7 @@ class ContextOrchestrator:
         kept = [part_of(block, records, request.costs) for block in layout.blocks]
         prompt = Prompt(kept, talk, Selection(request.costs, 0))
         grown = self._grown(request, offers, prompt, _corrections(records, layouts))
-        if grown is not None:  # what an earlier prompt cut stays out, and is named again
+        if grown is not None:  # turns that an earlier prompt cut stay out, and are named again
             there = present | grown.selection.present
             earlier = (one for one in turns if one.seq <= layout.last_turn and one.id not in there)
             grown.selection.dropped += [one.dropped(LEFT_OUT_BEFORE) for one in earlier]
@@ -777,8 +777,8 @@ class ContextOrchestrator:
         layout: Layout,
         talk: Sequence[Exchange],
     ) -> Prompt | None:
-        """The quotations of the layout, the first ones unchanged, and the end of the conversation. None if that
-        does not help: it would soon be full again, or keep hardly any prefix."""
+        """The quotations of the layout, the first ones unchanged, and the end of the conversation. None if the prompt
+        would soon be full again, or would keep hardly any prefix."""
         rules, limit = self._policy, request.allocation.limit
         leading = [number for block in layout.leading for number in block.records]
         later = [number for block in layout.quotes for number in block.records if number not in set(leading)]
@@ -845,10 +845,10 @@ class ContextOrchestrator:
         corrections: Sequence[Candidate],
         quoted: int,
     ) -> bool:
-        """Take recalled memories that are not in the prompt yet; False if a rewrite must make room for them.
+        """Take recalled memories that are not yet in the prompt. Returns False if a rewrite must make room for them.
 
-        Quotations in the prompt (of `quoted` tokens) give way to everything that may be shown. The conversation gives
-        way to the best of it alone.
+        Quotations in the prompt (of `quoted` tokens) are replaced by any memories that may be shown. The conversation
+        is cut only for the best of these.
         """
         rules = self._policy
         recalled = _recalled(offers)
@@ -872,7 +872,7 @@ class ContextOrchestrator:
         return room >= enough or len(shown) == len(others)
 
     def _states(self, selection: Selection, offers: Sequence[Offer], allocation: BudgetAllocation) -> list[Candidate]:
-        """The values that change by themselves, within their share and the room."""
+        """The values that change by themselves, within their share and the free room."""
         left = dict(allocation.shares)
         left["instructions"] = max(_WISHES_TOKENS, left["instructions"])
         taken: list[Candidate] = []
@@ -889,7 +889,8 @@ _NEEDED_BEFORE: Mapping[str, Any] = {"source": "session", "reason": "needed befo
 
 
 def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], list[Exchange]]:
-    """The last exchanges without a gap, a few or as many as fit into this many tokens, and those before them."""
+    """The last exchanges without a gap, at least a few and as many as fit into this many tokens; and the exchanges
+    before them."""
     first = max(0, len(exchanges) - _FEWEST_EXCHANGES)
     most -= sum(exchange.tokens for exchange in exchanges[first:])
     while first and exchanges[first - 1].tokens <= most:
@@ -899,7 +900,7 @@ def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], l
 
 
 def _as_quotation(candidate: Candidate) -> Candidate:
-    """A candidate that is quoted. A turn of the conversation is quoted where it has no place as a turn."""
+    """A candidate as a quotation. A turn of the conversation is quoted if it has no place as a turn."""
     return (
         candidate if candidate.place is not Place.TURN else replace(candidate, place=Place.QUOTE, reason=SHOWN_ONCE)
     )
@@ -910,17 +911,18 @@ def _is_recalled(candidate: Candidate) -> bool:
 
 
 def _recalled(offers: Iterable[Offer]) -> list[Candidate]:
-    """The recalled records in their own words, best first."""
+    """The recalled records, not abridged, best first."""
     return [one for offer in offers if offer.share == "l3_l4" for one in offer.candidates if _is_recalled(one)]
 
 
 def _is_derived_fact(candidate: Candidate) -> bool:
-    """Whether it is a fact that the memory derived from records."""
+    """Whether the candidate is a fact that the memory derived from records."""
     return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
 
 
 def _is_shown_once(candidate: Candidate) -> bool:
-    """Whether it is shown once in a session: the next prompt may have the whole memory, or its source."""
+    """Whether the candidate is shown only once in a session: the next prompt may have the whole memory, or its
+    source."""
     return candidate.is_abridged or _is_derived_fact(candidate)
 
 
@@ -933,7 +935,7 @@ def _take(
 ) -> list[Candidate]:
     """Take the quotations that fit into this many tokens, in order; return those taken.
 
-    If they `may_be_brief`, the best passages replace a quotation that would take a large part of the room.
+    With `may_be_brief`, the best passages replace a quotation that would take a large part of the room.
     """
     taken: list[Candidate] = []
     largest = most // _LARGEST_PART
@@ -950,12 +952,12 @@ def _take(
 
 
 def _has_a_gap(turns: Sequence[Candidate], layout: Layout) -> bool:
-    """Whether turns may be missing between the last turn of a layout and the oldest that is offered."""
+    """Whether turns may be missing between the last turn of a layout and the oldest turn that is offered."""
     return bool(layout.last_turn and turns) and min(one.seq for one in turns) > layout.last_turn
 
 
 def _corrections(records: Mapping[int, Record], layouts: LayoutStore) -> list[Candidate]:
-    """The current versions of records in a layout that were superseded since."""
+    """The current versions of the records in a layout that have since been superseded."""
     found: dict[int, Candidate] = {}
     for record in records.values():
         if record.superseded_at is not None:
@@ -967,7 +969,8 @@ def _corrections(records: Mapping[int, Record], layouts: LayoutStore) -> list[Ca
 
 
 def _reports(request: _Request, answers: Sequence[SourceAnswer], items: Sequence[ContextItem]) -> list[SourceReport]:
-    """The offers of each source, and what of them is in the prompt. `session` is what the previous prompt had."""
+    """The number of offers of each source, and how many of them are in the prompt. `session` has the parts of the
+    previous prompt."""
     used: dict[str, list[ContextItem]] = {}
     for item in items:
         used.setdefault(item.source, []).append(item)
@@ -991,5 +994,5 @@ def _room_notes(prompt: Prompt) -> list[str]:
     if not reasons:
         return []
     if reasons == {LEFT_OUT_BEFORE}:
-        return ["earlier turns are left out, as in the prompt before; they stay in memory and can be recalled"]
+        return ["earlier turns are left out, as in the previous prompt; they stay in memory and can be recalled"]
     return ["the window is full: earlier turns are left out; they stay in memory and can be recalled"]

@@ -58,7 +58,7 @@ class QuotationPart:
 
 
 class CutMark:
-    """The mark that earlier turns of the conversation are missing."""
+    """The mark for missing earlier turns of the conversation."""
 
     lasting = True
 
@@ -101,25 +101,25 @@ class ConversationPart:
         return first
 
     def block(self) -> Block | None:
-        """Its turns. The last ones, if they wait for the result of a tool, follow whole in the next prompt."""
+        """The turns. The last ones are left to the next prompt, as a whole, if they wait for the result of a tool."""
         turns = self.candidates
         waiting = next((at for at, turn in enumerate(turns) if _waits(turn, turns[at + 1 :])), len(turns))
         numbers = tuple(turn.seq for turn in turns[:waiting] if turn.seq)
         if not numbers:
             return None
         if self.exchanges[0].shortened:
-            # A part of it would have another text.
+            # A part of the exchange would be rendered as another text.
             return Block(BlockKind.SHORT_TURNS, numbers, self.exchanges[0].most) if waiting == len(turns) else None
         return Block(BlockKind.TURNS, numbers)
 
 
 Part = QuotationPart | CutMark | ConversationPart
-"""A piece of a prompt. `lasting` parts stand in the session's next prompt as well; `whole_ids` are the memories that
-are in it in full, and `block` what a layout keeps of it."""
+"""A piece of a prompt. `lasting` parts are also in the session's next prompt. `whole_ids` are the ids of the memories
+that it has in full, and `block` is its form in a layout."""
 
 
 def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
-    """Whether a turn makes calls, and since then nothing followed but results of some of them."""
+    """Whether a turn makes calls and has been followed only by the results of some of them."""
     calls = turn.message is not None and bool(turn.message.get("tool_calls"))
     return calls and all(one.role == "tool" for one in later) and len(later) < len((turn.message or {})["tool_calls"])
 
@@ -133,8 +133,8 @@ def conversation_parts(exchanges: Sequence[Exchange], costs: TokenCosts) -> list
 
 
 def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> Part:
-    """A block of an earlier layout. The same records give the same messages."""
-    how = {"source": "session", "reason": "in the prompt before"}
+    """Make a part from a block of an earlier layout. The same records give the same messages."""
+    how = {"source": "session", "reason": "in the previous prompt"}
     if block.kind is BlockKind.QUOTES:
         return QuotationPart([Candidate.of_record(records[number], **how) for number in block.records], costs)
     if block.kind is BlockKind.CUT:
@@ -162,7 +162,8 @@ class Prompt:
 
     @property
     def opening(self) -> list[Message]:
-        """The message before a prompt that would begin with an answer, which providers refuse."""
+        """The message that precedes a conversation whose first turn is an answer: providers refuse such a
+        beginning."""
         first = next((part.messages[0] for part in (*self.kept, *self.new) if part.messages), None)
         if first is None or first["role"] == "user":
             return []
@@ -170,7 +171,7 @@ class Prompt:
         return [{"role": "user", "content": CUT_OFF if is_cut else OPENING}]
 
     def layout(self) -> list[Block]:
-        """The new parts that will stand in the next prompt."""
+        """The new parts that will be in the next prompt."""
         blocks = (part.block() for part in self.new if part.lasting)
         return [block for block in blocks if block is not None]
 

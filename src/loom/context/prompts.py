@@ -1,4 +1,4 @@
-"""The system text of an agent with a notebook: its template, what it knows, and the state of its task.
+"""The system text of an agent with a notebook: its template, its knowledge, and the state of its task.
 
 Texts are cut by tokens. The status block and the current item of a task process are never cut.
 """
@@ -17,7 +17,7 @@ _CURRENT = re.compile(r"(?:←|<-) ?(?:当前|current)", re.IGNORECASE)
 _STATUS = re.compile(r"^##\s*(?:当前状态|Current state|State\b|Status)", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}\s")
 _LEFT_OUT = "[…]"
-# How many lines before and after count as near. A process has one status and one current item.
+# The number of lines before and after that count as near. A process has one status and one current item.
 _MOST_ANCHORS = 32
 
 
@@ -32,7 +32,7 @@ def build_minimal_prompt(
     task_state_tokens: int = 1250,
     token_counter: TokenCounter | None = None,
 ) -> str:
-    """A system prompt with an agent's memory in it.
+    """A system prompt that contains an agent's memory.
 
     In the minimal mode the compacted memory follows (## 历史记忆); in the full one the state of the task
     (## 任务状态), within `task_state_tokens`, and the agent's own last three sessions (## 个人历史).
@@ -57,7 +57,7 @@ def _quoted(text: str) -> str:
 def fit_task_state(text: str, budget: int, token_counter: TokenCounter | None = None) -> str:
     """A task process in at most this many tokens: its status and current item first, then the lines near them.
 
-    Where not even these fit, they are what comes back: a step that the agent cannot see is worse than a token more.
+    If not even these fit, they are returned nevertheless: a hidden step does more harm than a few tokens.
     """
     counter = default_counter() if token_counter is None else token_counter
     if counter.safe_count(text) <= budget:

@@ -52,13 +52,13 @@ WISHES_RULE = "What the user asked of you before, to be followed wherever it app
 """What stands above the user's standing instructions."""
 
 EMPTY = "(empty)"
-"""Stands for a message in which nothing can be seen."""
+"""Replaces a message without visible text."""
 
 CUT_OFF = "[earlier turns are left out]"
-"""Stands where the beginning of a conversation is left out."""
+"""Replaces the beginning of a conversation that is left out."""
 
 OPENING = "[the conversation so far]"
-"""Stands first where a conversation begins with an answer and nothing of it is left out."""
+"""The first message of a conversation that begins with an answer, if nothing is left out of it."""
 
 _TRUSTED = frozenset({Trust.USER, Trust.AGENT})
 # A pause of this length in the conversation is shown.
@@ -82,14 +82,14 @@ _HAS_JOINING = re.compile(f"[{_JOINING}]")
 _STRAY = re.compile(rf"(?<=[{_PLAIN}])(?!\ufe0f\u20e3)[{_JOINING}]+|[\u200c\u200d]+(?=[{_PLAIN}])|[{_JOINING}]{{3,}}")
 _OPENING = "<＜﹤〈《⟨[［【〔"
 _HAS_OPENING = re.compile(f"[{re.escape(_OPENING)}]")
-# Marks with a meaning here or in a chat template, of any length, searched in folded text (`_Folding`). No two parts
-# of a pattern match the same character, so each takes time linear in the text.
+# Marks of any length with a meaning here or in a chat template, searched in folded text (`_Folding`). No two parts of
+# a pattern match the same character, so a search takes linear time.
 _STRUCTURE = (
     r"<\s*\|[^|<>\n]+\|\s*>|<\s*(?:/\s*)?(?:memory|wishes)\b|\[\s*(?:SHARED|SCOPE|KNOWLEDGE)\s*:"
     r"|</?(?:start_of_turn|end_of_turn|bos|eos)>|<<\s*(?:/\s*)?SYS\s*>>"
 )
-# Text that could pass for a role, an instruction or a tool result. It is replaced only in text by others, because
-# code may use such names. In such text every tag counts, and every beginning of a template token.
+# Text that could pass for a role, an instruction or a tool result. It is replaced only in untrusted text, because
+# code may use such names. In untrusted text every tag counts, and every beginning of a template token.
 _ROLES = (
     r"<\s*(?:/\s*)?(?:system|assistant|user|human|developer|tool|tools|tool_use|tool_call|tool_calls|tool_result|"
     r"tool_results|tool_response|function|function_call|function_calls|function_result|function_results|invoke|"
@@ -125,16 +125,16 @@ _FOLDING = _Folding(
 
 
 def neutralised(text: str, trusted: bool = True) -> str:
-    """A stored text without marks that could be taken for structure. Everything else stays, readable for people.
+    """A stored text without marks that could be taken for structure. Everything else stays readable.
 
-    Our own marks and those of chat templates get look-alike brackets. In a text that is not `trusted`, so do all
-    tags: of roles, tools, instructions and HTML. Invisible characters are removed. Marks are found at any length, and
-    also in look-alike characters.
+    The brackets of our own marks and of those of chat templates are replaced by similar characters. In a text that is
+    not `trusted`, so are the brackets of all tags: of roles, tools, instructions and HTML. Invisible characters are
+    removed. Marks are found at any length, and also if they are written in look-alike characters.
     """
     if text.isascii():
         if not text.isprintable():
             text = _INVISIBLE.sub("", "\n".join(text.splitlines()) if "\r" in text else text)
-        if "<" not in text and "[" not in text:  # most texts end here; the search below costs most
+        if "<" not in text and "[" not in text:  # most texts end here; the search below is the expensive part
             return text
     else:
         text = _INVISIBLE.sub("", "\n".join(text.splitlines()))
@@ -150,7 +150,7 @@ def neutralised(text: str, trusted: bool = True) -> str:
 
 
 def _with_look_alikes(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The text with brackets that look alike in these places."""
+    """The text with look-alike brackets in these places."""
     if not spans:
         return text
     parts: list[str] = []
@@ -162,7 +162,7 @@ def _with_look_alikes(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _speaker(name: str) -> str:
-    """A name that can only be a name: one short line without characters that end one."""
+    """A name as one short line, without the characters that end a name in a quotation."""
     if name.isalnum() and len(name) <= 40:
         return name
     line = " ".join(neutralised(name[:200], trusted=False).split())
@@ -175,7 +175,7 @@ def _speaker(name: str) -> str:
 def quoted_line(candidate: Candidate) -> str:
     """A candidate as a quotation: speaker, trust and text. Further lines begin with a bar.
 
-    The rule for reading says that a text in “” is unverified, so a line names its origin only, if it is known.
+    The reading rule says that a text in “” is unverified, so the line names only its origin, if that is known.
     """
     trusted = candidate.trust in _TRUSTED
     text = neutralised(candidate.text, trusted).strip() or EMPTY
@@ -187,13 +187,13 @@ def quoted_line(candidate: Candidate) -> str:
     who = _speaker(candidate.name) if candidate.name else _UNNAMED.get(candidate.role or "", "")
     if candidate.kind in _NAMED_KINDS:
         who = f"{candidate.kind} by {who}" if who else candidate.kind
-    if candidate.version > 1 and candidate.kind != MemoryType.TASK:  # a task that continued was not corrected
+    if candidate.version > 1 and candidate.kind != MemoryType.TASK:  # a task with a later status was not corrected
         who = f"{who or 'note'} (corrected)"
     if not trusted:
         who = who or "someone"
         if candidate.trust != Trust.UNKNOWN:
             who = f"{who} ({candidate.trust}, unverified)"
-        return f"{who}: “{text.translate(_INNER_QUOTES)}”"  # only we end a quotation
+        return f"{who}: “{text.translate(_INNER_QUOTES)}”"  # no text ends its own quotation
     return f"{who}: {text}" if who else f"- {text}"
 
 
@@ -203,18 +203,18 @@ _NAMED_KINDS = frozenset({MemoryType.FACT, MemoryType.SUMMARY, MemoryType.PLAN, 
 
 
 def day_heading(moment: datetime, year: int | None) -> str:
-    """The line above what happened on a day; the year only where it is another than above.
+    """The heading of a day. It has the year if that differs from the year of the heading above.
 
-    It has no brackets: they would take a token of each day. Nothing else in a quotation is such a line, for its first
-    has a speaker, a label or a dash, and its others a bar.
+    It has no brackets, which would cost a token for each day. No line of a quotation looks like it: the first line
+    has a speaker, a label or a dash, and the others begin with a bar.
     """
     day = f"{moment.day} {moment:%b}"
     return day if moment.year == year else f"{day} {moment.year}"
 
 
 def in_reading_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Undated first, then by time; values that change by themselves after them, and the user's standing instructions
-    last, both in the order given."""
+    """Undated quotations first, then by time. Values that change by themselves follow, and the user's standing
+    instructions are last, both in the given order."""
     given = list(candidates)
     lasting = [one for one in given if not one.is_passing]
     lasting.sort(key=lambda one: (one.created_at is not None, _seconds(one.created_at), one.seq, one.id))
@@ -227,8 +227,8 @@ def _seconds(moment: datetime | None) -> float:
 
 
 def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], str] = quoted_line) -> str:
-    """Quotations in reading order, under the days on which they were made, and below them the user's standing
-    instructions. `line` may remember lines made before."""
+    """Quotations in reading order, under the days of their records, and then the user's standing instructions. `line`
+    may cache lines."""
     given = in_reading_order(candidates)
     wishes = [one for one in given if one.place is Place.WISH]
     told = ["<wishes>", WISHES_RULE, *map(line, wishes), "</wishes>"] if wishes else []
@@ -251,9 +251,10 @@ def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], st
 
 
 def turn_messages(candidate: Candidate) -> list[Message]:
-    """A turn as messages in their roles. What neither the user nor the agent said is quoted to the model.
+    """A turn as messages in their roles. Text by neither the user nor the agent is quoted.
 
-    Tool calls and results come out as such; `pair_tool_calls` then turns those that lost their other half into text.
+    Tool calls and results keep their structure; `pair_tool_calls` then converts calls without results, and results
+    without calls, to text.
     """
     data = candidate.message or {}
     if candidate.kind == MemoryType.TASK and candidate.message is not None:
@@ -283,7 +284,7 @@ def _spoken(text: str) -> str:
 
 
 def _own_words(data: Mapping[str, Any]) -> str:
-    """The text of a message without the calls that it makes."""
+    """The text of a message without its calls."""
     content = data.get("content")
     if isinstance(content, list):
         content = [part for part in content if not (isinstance(part, Mapping) and part.get("type") == "tool_use")]
@@ -374,12 +375,12 @@ def _tool_message(call_id: str, text: str) -> Message:
 
 
 def pair_tool_calls(messages: Sequence[Message]) -> list[Message]:
-    """Messages that a provider accepts: each call directly followed by all of its results, or both as text."""
+    """Messages that a provider accepts: each call is directly followed by all of its results, or both are text."""
     return [message for _, message in paired_at(messages)]
 
 
 def paired_at(messages: Sequence[Message]) -> list[tuple[int, Message]]:
-    """The same, each with the position of the message that it was made from."""
+    """The same, each with the position of its original message."""
     shown: list[tuple[int, Message]] = []
     position = 0
     while position < len(messages):
@@ -456,7 +457,7 @@ def is_question(text: str) -> bool:
 class MessageConverter:
     """Tasks as chat messages: the request in the user's role, the outcome in the assistant's.
 
-    Tool results are quoted; they are in no speaker's role.
+    Tool results are quoted, and have the role of no speaker.
     """
 
     def convert(self, task: Task) -> list[Message]:
@@ -530,14 +531,15 @@ def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -
 
 
 class _CallIds:
-    """Unique ids of calls. Agents restart their numbering in every exchange, and Anthropic refuses repeated ids."""
+    """Makes the ids of calls unique: agents restart their numbering in every exchange, and Anthropic refuses repeated
+    ids."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
         self._now: dict[str, str] = {}
 
     def call(self, given: str) -> str:
-        """The id of a further call."""
+        """The id of the next call."""
         own, number = given, 1
         while own in self._used:
             number += 1
@@ -547,7 +549,7 @@ class _CallIds:
         return own
 
     def result(self, given: str) -> str:
-        """The id of the call that a result belongs to: the last one that was given this id."""
+        """The id of the call that a result belongs to: the last call with this id."""
         return self._now.get(given, given)
 
 

@@ -24,8 +24,8 @@ __all__ = ["SourceAnswer", "SourceQuery"]
 
 log = logging.getLogger("loom.context")
 
-# A source that fills this share of the room has offered enough; asking again costs. One item counts for at most this
-# part of the room: a long item follows several short ones, or is left out.
+# A source that fills this share of the room has offered enough; it is not asked again. One item counts for at most
+# one part in this many of the room: a long item follows several short ones, or is left out.
 _LARGEST_PART = 4
 
 
@@ -41,8 +41,8 @@ class SourceAnswer:
 class SourceQuery:
     """One request to all sources. Sources that are not local start at once, each in its own thread.
 
-    First `wait` for them, then `ask_local`, which reads in the calling thread. So no snapshot of a memory is held
-    while outside sources work. With `on_loop`, coroutines run on the event loop instead: await `run_coroutines`
+    First call `wait` for them, then `ask_local`, which reads in the calling thread. Thus no snapshot of a memory is
+    held while outside sources work. With `on_loop`, coroutines run on the event loop instead: await `run_coroutines`
     first.
     """
 
@@ -110,7 +110,8 @@ class SourceQuery:
 
 
 def _ask(source: ContextSource, findings: Findings, room: int) -> SourceAnswer:
-    """The offers of a source. If it has more, and its items are smaller than expected, ask for as many as fit."""
+    """The offers of a source. If its items are smaller than expected and it has more of them, ask again for as many
+    as fit."""
     try:
         most = _fitting(source, LEAST_ITEM_TOKENS, room)
         limit = _fitting(source, source.item_tokens(findings.task), room)
@@ -123,12 +124,12 @@ def _ask(source: ContextSource, findings: Findings, room: int) -> SourceAnswer:
         return _answer(source, _offered(source, findings, limit), limit)
     except Exception as error:
         if source.local and isinstance(error, Closed):
-            raise  # a prompt without a closed memory would look like that of an empty one
+            raise  # a prompt without the items of a closed memory would look like the prompt of an empty one
         return _failed(source, error)
 
 
 def _fitting(source: ContextSource, tokens_each: int, room: int) -> int:
-    """How many items of a size fit into this many tokens, within reason."""
+    """The number of items of this size that fit into this many tokens, within bounds."""
     return max(source.fewest_items, min(source.most_items, room // tokens_each))
 
 
@@ -151,7 +152,7 @@ def _answer(source: ContextSource, offered: Iterable[SourceItem], limit: int) ->
 
 
 def _answers_a_call(candidate: Candidate) -> bool:
-    """Whether it is the result of a tool call, which stays with its call even if it is empty."""
+    """Whether the item is the result of a tool call, which stays with its call even if it is empty."""
     data = candidate.message or {}
     content = data.get("content")
     parts = content if isinstance(content, list) else ()

@@ -28,6 +28,7 @@ from loom.knowledge.stand_ins import stand_in
 from loom.memory.core import LoomMemory
 from loom.memory.manager import MemoryManager
 from loom.protocol import Clock, Task, utc_now, value_text
+from loom.recall.conversation import Listeners
 from loom.recall.hits import Hit
 from loom.recall.questions import understand
 from loom.storage.contract import FOCUS, Filter, Match, Record, Store
@@ -63,23 +64,23 @@ __all__ = [
 log = logging.getLogger("loom.context")
 
 SourceItem = Candidate | Task | MemoryUnit | Record | Hit | Mapping[str, Any] | str
-"""What a source may give: candidates, or values that can become one."""
+"""The values that a source may offer: candidates, or values that can be converted to one."""
 
 LEAST_ITEM_TOKENS = 24
-"""The approximate size of the shortest quotation. No more items are asked for than fit at that size."""
+"""The approximate size of the shortest quotation. A source is asked for at most as many items as fit at this size."""
 
 MOST_ITEMS = 400
-"""How many items a source is asked for at most, if it does not say."""
+"""The most items that a source is asked for, unless it sets its own limit."""
 
 _SHARES = ("l1", "l2", "l3_l4", "instructions", "other")
 # The size of the shortest turn with its message frame.
 _TURN_TOKENS = 5
 _TURN_FRAME = 4
-# The most steps of an agent between the user's turn and the oldest turn at hand.
+# The most steps of an agent that are read between the oldest turn at hand and the user's turn before it.
 _MOST_STEPS = 16
-# The tasks of this many newest records are compared by their current value.
+# The tasks among this many newest records are compared by their current value.
 _EVENTS = 64
-# How many records are read at once if a filter may skip most of them.
+# The number of records that are read at once if a filter may skip most of them.
 _CHUNK = 64
 # Few facts matter for a question, and only those nearly as relevant as the best one. They are taken from the records
 # that a recall skipped. Without a recall they need their own search, which took half as long as the recall over
@@ -87,9 +88,9 @@ _CHUNK = 64
 _MOST_FACTS = 8
 _FACTS_AMONG = 64
 _WORTHY_FACT = 0.5
-# They are read in parts: the first part usually has enough.
+# They are read in parts of this size: the first part usually has enough.
 _FACTS_AT_ONCE = 16
-# A turn of at most this many tokens, or at most this many times those of its instruction, is quoted whole as the
+# A turn of at most this many tokens, or at most this many times the tokens of its instruction, is quoted whole as the
 # user's wish.
 _WHOLE_TURN = 48
 _NEARLY_WHOLE = 1.5
@@ -98,22 +99,23 @@ _BEST_WISH = 2.2
 _KNOWLEDGE_PREFIX = "knowledge:query:"
 # The tokens around the text of a quotation: the name, the line break, a part of the day's heading.
 _FRAME_TOKENS = 6
-# A source is asked for more than fits on average: among the last hits, short ones come before longer ones.
+# A source is asked for more items than fit on average: among the last hits, short ones are preferred.
 _SPARE = 2.0
-# The conversation around this many of the best hits is read, however few are asked for: an answer may share no word
-# with the question. In LoCoMo's prompts of 1,000 tokens this finds 0.2 points more, for a tenth of recall's CPU.
+# The conversation around at least this many of the best hits is read, because an answer may share no word with the
+# question. In LoCoMo's prompts of 1,000 tokens this finds 0.2 points more, for a tenth of recall's CPU.
 _SEEDS = 50
-# One neighbour for each group of this many hits: it takes the room of another hit (docs/context.md).
+# One neighbour is offered for each group of this many hits, because it takes the room of another hit
+# (docs/context.md).
 _HITS_FOR_A_NEIGHBOUR = 8
 # A neighbour of more tokens than this takes the room of several hits.
 _LONG_NEIGHBOUR = 64
-# Hits stand in a prompt by their score over this power of their size: a long memory takes the room of several short
+# Hits are ordered by their score divided by this power of their size: a long memory takes the room of several short
 # ones. From 0.15 to 0.25 each of the sets of `benchmarks.recall` gains (docs/context.md).
 _WORTH_BY_SIZE = 0.2
-# The sizes of the first group of hits that is ordered so, and of the others.
+# The sizes of the first group of hits that is ordered in this way, and of the other groups.
 _FIRST_GROUP = 64
 _GROUP = 32
-# How many of the newest records the average size is estimated from.
+# The average size is estimated from this many of the newest records.
 _SAMPLE = 32
 
 
@@ -123,7 +125,7 @@ class ContextSource(Protocol):
     `share` names its part of the budget: l1, l2, l3_l4, instructions or other. A `local` source reads data at hand
     and is asked in the calling thread; every other source has its own thread and a time limit. Local sources of one
     `memory` read one snapshot of it and are told of their uses together. `after` names local sources that are asked
-    before it, if present, because it uses their findings.
+    first, if present, because this source uses their findings.
     """
 
     name: str
@@ -133,27 +135,27 @@ class ContextSource(Protocol):
     after: tuple[str, ...] = ()
     fewest_items: int = 8
     most_items: int = MOST_ITEMS
-    """It is never asked for fewer items, nor for more."""
+    """The most items that the source is asked for."""
 
     def get_context(self, task: Task, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
-        """At most this many candidates for a task. A question is a task with its words as `content`."""
+        """Return at most this many candidates for a task. A question is a task with its words as `content`."""
         ...
 
     def offer(self, findings: Findings, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
-        """The same, for a source that reads what others have found for the same task, or adds to it."""
+        """The same, for a source that reads or adds findings for the task."""
         return self.get_context(findings.task, max_items)
 
     def item_tokens(self, task: Task) -> int:
-        """About how many tokens one of its items takes in a prompt. It is asked for as many items as fit by that."""
+        """The average number of tokens of an item in a prompt, from which the number of items to ask for follows."""
         return LEAST_ITEM_TOKENS
 
     def mark_used(self, records: Sequence[int]) -> None:
-        """Told which of its records went into a prompt, and which of other sources of its memory that do the same."""
+        """Receives the ids of the records in a prompt: its own, and those of other sources of the same memory."""
         return
 
 
 class HasManager(Protocol):
-    """What has a manager to read from, such as an opened `Memory`."""
+    """An object with a manager to read from, such as an opened `Memory`."""
 
     @property
     def manager(self) -> MemoryManager: ...
@@ -178,11 +180,11 @@ class _TierSource(ContextSource):
 
     @property
     def shared_pool(self) -> SharedPool | None:
-        """The pool that the manager holds, if it is one and holds one."""
+        """The pool of the memory, if the memory is a manager that holds one."""
         return self._memory.shared_pool if isinstance(self._memory, MemoryManager) else None
 
     def mark_used(self, records: Sequence[int]) -> None:
-        """Being in a prompt counts as a use."""
+        """A record in a prompt counts as used."""
         self._memory.tiers.use(*records)
 
     def _derived_from(self, record: Record) -> tuple[str, ...]:
@@ -195,7 +197,7 @@ class _TierSource(ContextSource):
         return tuple(dict.fromkeys((*sources, *(one for several in deeper for one in several))))
 
     def _of_session(self, seqs: Sequence[int], session_id: str | None, limit: int) -> list[Record]:
-        """The first records of these that belong to a session (of any, without one), in the order given."""
+        """The first of these records that belong to a session, or to any if none is given, in the given order."""
         found: list[Record] = []
         step = limit if session_id is None else max(limit, _CHUNK)
         for start in range(0, len(seqs), step):
@@ -233,7 +235,7 @@ class L1RecentSource(_TierSource):
         limit = max_items if self._most is None else min(self._most, max_items)
         if task.session_id is not None:
             records = self._conversation(task.session_id, limit, max_items * _TURN_TOKENS, sizes)
-            sizes = {}  # turns are shown whole, even if the window has a stand-in
+            sizes = {}  # turns are shown in full, even if the window has a stand-in
         else:
             records = self._of_session(list(sizes), None, min(limit, MOST_ITEMS))
             records = [record for record in records if not is_echo(record)]
@@ -247,7 +249,7 @@ class L1RecentSource(_TierSource):
         ]
 
     def _with_the_best_events(self, newest: Sequence[Record], window: Sequence[int], task: Task) -> list[Record]:
-        """The newest records, with the most valuable tasks of the window in the places of their tasks."""
+        """The newest records; the places of tasks are taken by the most valuable tasks of the window."""
         near = self._of_session(window, None, _EVENTS)
         done = [(record_as_task(record), record) for record in near if record.kind == MemoryType.TASK]
         records = {id(one): record for one, record in done}
@@ -256,7 +258,7 @@ class L1RecentSource(_TierSource):
         return [next(best, record) if record.kind == MemoryType.TASK else record for record in newest]
 
     def _conversation(self, session_id: str, limit: int, tokens: int, window: Iterable[int]) -> list[Record]:
-        """The records of a session, newest first, until they exceed this many tokens.
+        """The records of a session, newest first, up to this many tokens.
 
         They come from the log; records of other nodes come from the window. The last exchange is whole, and one
         record of the exchange before it shows that there is more.
@@ -331,7 +333,7 @@ class L2ImportantSource(_TierSource):
 
 
 class L3SummarySource(_TierSource):
-    """The stand-ins and summaries of the archive, newest first. A summary gives way to its whole record."""
+    """The stand-ins and summaries of the archive, newest first. A summary is dropped if its whole record is shown."""
 
     name = "l3"
     share = "l3_l4"
@@ -351,13 +353,19 @@ class L3SummarySource(_TierSource):
 
 
 class L4FactSource(_TierSource):
-    """Facts that were derived from records and answer the question, best first, as they hold now.
+    """Facts that answer the question, best first, in their current version.
 
-    A fact gives way to its source. It helps if the source is too long, or shares no word with the question.
+    A fact is dropped if its source is shown. It helps if the source is too long, or shares no word with the question.
+    With `assisted`, only facts from conversations in which an assistant takes part are offered: turns between people
+    are as short as facts, which then take the room of whole turns (docs/knowledge.md has the measurement).
     """
 
     name = "l4"
     after = ("recall",)
+
+    def __init__(self, memory: LoomMemory | HasManager, *, assisted: bool = False) -> None:
+        super().__init__(memory)
+        self._assisted = assisted
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
         return self.offer(Findings(task), max_items)
@@ -365,16 +373,30 @@ class L4FactSource(_TierSource):
     def offer(self, findings: Findings, max_items: int) -> list[Candidate]:
         if not findings.question.strip():
             return []
+        if not self._assisted:
+            return self._known(findings, max_items)
+        return self._store.search(lambda view: self._known(findings, max_items, Listeners(view)))
+
+    def _known(self, findings: Findings, max_items: int, listeners: Listeners | None = None) -> list[Candidate]:
         known: list[Candidate] = []
+        if listeners is not None and not listeners.is_assisted:
+            return known
         for record, score in self._derived_facts(self._matches(findings)):
             if len(known) == min(max_items, _MOST_FACTS) or (known and score < _WORTHY_FACT * known[0].score):
                 break
-            how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
-            known.append(Candidate.of_record(record, stands_for=self._derived_from(record), **how))
+            sources = self._derived_from(record)
+            if listeners is None or self._is_heard(sources, listeners):
+                how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
+                known.append(Candidate.of_record(record, stands_for=sources, **how))
         return known
 
+    def _is_heard(self, sources: Iterable[str], listeners: Listeners) -> bool:
+        """Whether an assistant takes part in the conversation of one of these records."""
+        told = (self._store.get(one) for one in sources)
+        return any(listeners.hear(one) for one in told if one is not None and one.kind != MemoryType.FACT)
+
     def _matches(self, findings: Findings) -> list[Match]:
-        """The records that match the words of the question, best first, facts included. A recall has already found
+        """The records that match the words of the question, best first, including facts. A recall has already found
         them."""
         passed = findings.passed_over(self._memory)
         if passed is not None:
@@ -404,8 +426,8 @@ class L4FactSource(_TierSource):
 class InstructionSource(_TierSource):
     """The user's standing instructions and preferences whose condition the question meets, best first.
 
-    Each stands after everything that lasts, as the user's wish with its day, so the beginning of a session's prompts
-    stays the same. A short turn is quoted whole. Of a longer one, the sentence with the wish is quoted.
+    Each comes after all lasting parts, as the user's wish with its day, so the beginning of a session's prompts stays
+    the same. A short turn is quoted whole, a longer one by the sentence with the wish.
     """
 
     name = "instructions"
@@ -442,14 +464,14 @@ class InstructionSource(_TierSource):
 
 
 def _told(source: Record) -> str:
-    """Who gave an instruction, and when."""
+    """Say who gave an instruction, and when."""
     day = day_heading(source.created_at, None)
     return f"{source.name}, {day}" if source.name else day
 
 
 class RecallSource(_TierSource):
-    """Records that answer the question, from every tier, the log, and every session: those with the best score for
-    their size first.
+    """Records that answer the question, from every tier, the log, and every session. Those with the best score for
+    their size come first.
 
     A hit that depends on the turn before it (a short answer, "that", 那), or whose question the next turn answers,
     brings that neighbour, for at most `neighbours` hits. One neighbour comes after the first hit and after every
@@ -459,8 +481,8 @@ class RecallSource(_TierSource):
 
     name = "recall"
     share = "l3_l4"
-    # Among this many hits there are short ones before a long one at every budget. So a long memory that comes in with
-    # more room does not push out others.
+    # With at least this many hits, short ones come before a long one at every budget. Thus a long memory that fits
+    # with more room does not displace others.
     fewest_items = _FIRST_GROUP
 
     def __init__(
@@ -471,7 +493,7 @@ class RecallSource(_TierSource):
         self._neighbours = neighbours
 
     def item_tokens(self, task: Task) -> int:
-        """The average size of the newest records. Recalled records are read whole, and reading too many is wasted.
+        """The average size of the newest records. Recalled records are read in full, so reading too many is a waste.
 
         Only records in the question's script count, if there are any: a Chinese character takes four times the tokens
         of a letter.
@@ -505,7 +527,7 @@ class RecallSource(_TierSource):
         return found
 
     def _with_neighbours(self, hits: Sequence[Hit], most: int, wanted: int) -> list[Candidate]:
-        """The first `wanted` of these hits in their order, with the neighbours of the first `most` among them."""
+        """The first `wanted` of these hits in their order, with the neighbours of the first `most` hits inserted."""
         brought = neighbours_of(self._store, hits[:most]) if most else {}
         waiting = deque(sorted(hits[:most], key=lambda hit: _tokens_of(brought.get(hit.id, ())) > _LONG_NEIGHBOUR))
         found: list[Candidate] = []
@@ -524,9 +546,9 @@ class RecallSource(_TierSource):
 
 
 def _last_rank(rank: int) -> int:
-    """The end of the group of ranks with this one. Groups end at 64, 96, 128, ...
+    """The last rank of the group that contains this rank. Groups end at 64, 96, 128, ...
 
-    Each is ordered by itself. So the order of the hits is the same, however many are asked for.
+    Each group is ordered separately, so the order of the hits does not depend on their number.
     """
     return _FIRST_GROUP + _GROUP * max(0, -(-(rank - _FIRST_GROUP) // _GROUP))
 
@@ -563,9 +585,9 @@ def _of_hit(hit: Hit, source: str = "recall") -> Candidate:
 
 
 def _change_of(hit: Hit, source: str) -> list[Candidate]:
-    """The statements of a hit and of the other side of its change, as one line that says since when the newer holds.
+    """The older and the newer statement of a change in one line, with the day from which the newer one holds.
 
-    A memory that was corrected under its own id is quoted as corrected, without its earlier text.
+    A memory that was corrected under its own id is quoted in its current form, without its earlier text.
     """
     other = hit.replaced_by or hit.replaces
     if other is None or other.id == hit.id:
@@ -590,22 +612,23 @@ def _change_of(hit: Hit, source: str) -> list[Candidate]:
 
 
 def _abridged(record: Record, **given: Any) -> Candidate:
-    """A record in a few words. It gives way to the whole record."""
+    """A record in a few words. It is dropped if the whole record is shown."""
     return Candidate.of_record(record, text=stand_in(record).text, stands_for=(record.id,), **given)
 
 
-# A beginning that needs the text before it.
+# Beginnings of texts that depend on the text before.
 _NEEDS_CONTEXT = re.compile(
     r"\W*(?:(?:yes|yeah|yep|no|nope|sure|ok|okay|right|exactly|that|this|it|they|those|these|both|same|so|and|but|"
     r"because|then|me too|he|she|him|her|them)\b"
     r"|是的|不是|对[，,。]|好的|嗯|没有|那|这|它|他|她|因为|所以|但是|可以|不行)",
     re.IGNORECASE,
 )
-# A text of at most this length says little alone. A Chinese character counts as three letters.
+# A text of at most this length says little by itself. A Chinese character counts as three letters.
 _SHORT_CHARS = 32
 _HAN_WIDTH = 3
 # The distance in the log at which neighbours are looked for: other records take sequence numbers too.
 _REACH = 4
+_SAID = Filter(derived=False)
 
 
 def _is_short(text: str) -> bool:
@@ -613,7 +636,8 @@ def _is_short(text: str) -> bool:
 
 
 def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Record, str]]]:
-    """For each hit that cannot be understood alone, the turn of its session that it leans on or that answers it."""
+    """For each hit that cannot be understood by itself, the turn of its session that it refers to or that answers
+    it."""
     wanted: dict[int, list[int]] = {}
     for hit in hits:
         if hit.session_id is None or not hit.seq:
@@ -622,7 +646,10 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
             wanted[hit.seq] = [hit.seq + step for step in range(1, _REACH + 1)]
         elif _is_short(hit.content) or _NEEDS_CONTEXT.match(hit.content):
             wanted[hit.seq] = [hit.seq - step for step in range(1, min(_REACH, hit.seq - 1) + 1)]
-    records = store.records({seq for seqs in wanted.values() for seq in seqs}) if wanted else {}
+    beside = {seq for seqs in wanted.values() for seq in seqs}
+    # A fact has a sequence number after its turn, or between it and the next one, and is no part of the conversation.
+    said = store.search(lambda view: view.admitted(sorted(beside), _SAID)) if beside else ()
+    records = store.records(said) if said else {}
     brought: dict[str, list[tuple[Record, str]]] = {}
     for hit in hits:
         nearest = (records[seq] for seq in wanted.get(hit.seq, ()) if seq in records)
@@ -630,7 +657,7 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
             (one for one in nearest if one.session_id == hit.session_id and one.superseded_at is None), None
         )
         if record is not None:
-            reason = f"answers {hit.id}" if record.seq > hit.seq else f"what {hit.id} speaks of"
+            reason = f"answers {hit.id}" if record.seq > hit.seq else f"what {hit.id} refers to"
             brought[hit.id] = [(record, reason)]
     return brought
 
@@ -639,7 +666,7 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
 
 
 class ScopeSource(ContextSource):
-    """The values that a manager's node sees in its scopes, last written first, as `[SCOPE:key]`."""
+    """The values that a manager's node sees in its scopes, newest first, as `[SCOPE:key]`."""
 
     name = "scopes"
     local = True
@@ -741,7 +768,8 @@ class KnowledgeBaseProvider(Protocol):
 
 
 class KnowledgeContextSource(ContextSource):
-    """A knowledge base behind a cache in the memory: asked once per session and question, until the answer expires.
+    """A knowledge base with a cache in the memory: it is asked once per session and question, until the answer
+    expires.
 
     Without a memory every question goes to the provider. An empty answer is cached too.
     """
@@ -833,7 +861,7 @@ class KnowledgeContextSource(ContextSource):
 
 
 class PinnedSource(ContextSource):
-    """A text that is always offered, before everything else: a task's state, a plan, a persona."""
+    """A text that is always offered first: a task's state, a plan, a persona."""
 
     name = "pinned"
     local = True

@@ -51,7 +51,7 @@ class _Sized:
         return self._counter.safe_count_each([message])[0]
 
     def _chosen(self, units: Iterable[MemoryUnit], room: int, is_end: bool) -> list[MemoryUnit]:
-        """The units that fit, in the order of time. One that does not fit is passed over, or is the end."""
+        """The units that fit, in the order of time. A unit that does not fit is skipped, or ends the choice."""
         chosen: list[MemoryUnit] = []
         for unit in units:
             size = self.tokens(unit)
@@ -89,7 +89,7 @@ def _checked(max_tokens: int) -> int:
 
 
 class ContextManager:
-    """Chooses among memory units by a strategy: among the units given to a call, or among those added before.
+    """Chooses among memory units by a strategy: the units given to a call, or else those that were added.
 
     It is also a source of prompts: `memory.context(question, sources=[manager])` offers its choice.
     """
@@ -112,7 +112,8 @@ class ContextManager:
     def build_context(
         self, units: Iterable[MemoryUnit] | None = None, max_tokens: int | None = None
     ) -> ReadyList[MemoryUnit]:
-        """The units that the strategy chooses, in the order of time: among `units`, or among those added before.
+        """The units that the strategy chooses among `units`, or else among those that were added, in the order of
+        time.
 
         The list may be awaited, which changes nothing.
         """
@@ -127,7 +128,7 @@ class ContextManager:
         return [unit.to_message() for unit in self.build_context(units, max_tokens)]
 
     def get_context(self, task: Task, max_items: int) -> list[MemoryUnit]:
-        """Of its own units, the newest of those that the strategy chooses: what a prompt is offered."""
+        """The candidates for a prompt: the newest of the units that the strategy chooses among the added ones."""
         return self.build_context()[-max_items:]
 
     def __len__(self) -> int:
@@ -139,7 +140,7 @@ class ContextManager:
 
 @dataclass(frozen=True, slots=True)
 class EventWeights:
-    """The weights in an event's score: how new it is, what was done, what it is about, and whose it is."""
+    """The weights in an event's score: its age, its action, its subject, and its node."""
 
     time: float = 0.40
     action: float = 0.25
@@ -166,9 +167,9 @@ def score_events(
     now: datetime | None = None,
     clock: Clock = utc_now,
 ) -> list[EventCandidate]:
-    """Events by their value for the current task, best first; equal ones newest first.
+    """Events by their value for the current task, best first, and the newest first among equals.
 
-    `node_id` is the node that the context is for: its events count more, and events of its session half as much.
+    `node_id` is the node of the context: its events count more, and events of its session half as much.
     """
     moment = now or clock()
     given = weights or EventWeights()

@@ -1,7 +1,7 @@
 """Shortening a list of chat messages to a number of tokens so that the rest still reads as a conversation.
 
-The system message and the last message always stay. A tool call and its results, and a question and its answer, stay
-or go together. The order of the list is kept under every strategy.
+The system message and the last message always stay. A tool call and its results are kept or dropped together, and so
+are a question and its answer. The order of the list is kept under every strategy.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ __all__ = [
 
 Message = Mapping[str, Any]
 Summarize = Callable[[Sequence[Message], int], str]
-"""Messages in at most this many tokens of text."""
+"""Summarises messages in a text of at most this many tokens."""
 
 
 class TruncationStrategy(StrEnum):
-    """How room is made."""
+    """The ways to make room."""
 
     TAIL_CUTOFF = "TAIL_CUTOFF"
     """The newest messages stay, without a gap."""
     IMPORTANCE_BASED = "IMPORTANCE_BASED"
-    """The most important stay, in their order."""
+    """The most important messages stay, in their order."""
     DYNAMIC_SUMMARY = "DYNAMIC_SUMMARY"
-    """The newest stay; a summary stands for the others."""
+    """The newest messages stay; a summary replaces the others."""
     CONVERSATION_MERGE = "CONVERSATION_MERGE"
-    """The newest stay; each earlier exchange becomes one line."""
+    """The newest messages stay; each earlier exchange becomes one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportanceScore:
-    """The value of a message, in parts from 0 to 1."""
+    """The importance of a message, in parts from 0 to 1."""
 
     semantic: float
     recency: float
@@ -69,8 +69,8 @@ class ImportanceScore:
 
 @dataclass(frozen=True, slots=True)
 class TruncationResult:
-    """What is left, and of how many messages. `dropped` holds the positions of messages that are gone or only
-    summarised."""
+    """The remaining messages, and the number of the original ones. `dropped` has the positions of messages that are
+    gone or only summarised."""
 
     messages: list[Message]
     truncated: bool
@@ -81,7 +81,7 @@ class TruncationResult:
 
 
 def exchanges(messages: Sequence[Message]) -> list[range]:
-    """The positions of what belongs together: a user's message and everything up to the user's next one."""
+    """The positions of the messages of each exchange: a user's message and everything up to the user's next one."""
     starts = [
         position
         for position, message in enumerate(messages)
@@ -91,7 +91,7 @@ def exchanges(messages: Sequence[Message]) -> list[range]:
 
 
 class SmartTruncator:
-    """Shortens conversations. `query` makes messages about it more important.
+    """Shortens conversations. Messages about `query` count as more important.
 
     `summarize` writes the summaries; by default it is the `Summarizer` without a model.
     """
@@ -115,7 +115,7 @@ class SmartTruncator:
     # -- importance --------------------------------------------------------------------------------------
 
     def calculate_importance(self, message: Message, recency: float | None = None) -> float:
-        """How much a message is worth, from 0 to 1. `recency` is used where it has no `timestamp`."""
+        """The importance of a message, from 0 to 1. `recency` is used if it has no `timestamp`."""
         return self.score(message, recency).total
 
     def score(self, message: Message, recency: float | None = None, now: datetime | None = None) -> ImportanceScore:
@@ -129,7 +129,7 @@ class SmartTruncator:
         )
 
     def _semantic(self, text: str) -> float:
-        """The share of the message that is not filler, and the share of the question that it mentions."""
+        """The share of the message that is not filler, and the share of the question's words that it mentions."""
         present = set(terms(text[:20_000]))
         substance = min(1.0, len(present) / 24)
         if _WEIGHTY.search(text):
@@ -194,7 +194,7 @@ class SmartTruncator:
         return self._counter.safe_count_messages([message]) - TOKENS_PER_REPLY
 
     def _newest(self, plan: _Plan, room: int) -> set[int]:
-        """Whole exchanges from the end, without a gap. Of an exchange that is too large, its question and its last
+        """Whole exchanges from the end, without a gap. An exchange that is too large keeps its question and its last
         steps."""
         kept: set[int] = set()
         for group in reversed(plan.groups):
@@ -249,7 +249,7 @@ class SmartTruncator:
         return Summarizer(token_counter=self._counter).summarize_messages(messages, budget=tokens).text
 
     def _merged(self, plan: _Plan, left: Sequence[int], room: int) -> Message | None:
-        """One line for each exchange that is left out, newest first, until the room is used."""
+        """One line for each omitted exchange, newest first, until the room is used."""
         lines: list[str] = []
         out = set(left)
         for group in reversed([[at for at in group if at in out] for group in plan.groups]):
@@ -301,17 +301,17 @@ _MARKED_UP = re.compile(r"^[ \t]*(?:#{1,6} |[-*+] |\d+[.)] |```|\|)", re.MULTILI
 
 
 def weighty_words(text: str) -> int:
-    """How often a text decides, forbids, fails or gives a number or a name of code."""
+    """The number of words in a text that decide, forbid or report a failure, and of its numbers and names of code."""
     return len(_WEIGHTY.findall(text))
 
 
 def _structure(text: str) -> float:
-    """Headings, lists, tables and code: 1 from four such lines on."""
+    """The share of structure (headings, lists, tables and code): 1 from four such lines on."""
     return min(1.0, len(_MARKED_UP.findall(text[:20_000])) / 4)
 
 
 def _emphasis(message: Message) -> float:
-    """Whether a person marked the message: pinned, favourite, copied, or given an importance."""
+    """The emphasis by a person: the message was pinned, made a favourite, copied, or given an importance."""
     marks = message.get("metadata")
     found = {**marks, **message} if isinstance(marks, Mapping) else message
     if any(found.get(key) for key in ("pinned", "starred", "favorite", "favourite", "bookmarked")):

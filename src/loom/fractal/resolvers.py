@@ -40,7 +40,7 @@ class ChildWinsResolver:
 
 @dataclass(frozen=True, slots=True)
 class MergeResolver:
-    """Merges both values key by key at any depth. The preferred side wins where they cannot be merged."""
+    """Merges both values key by key at any depth. The preferred side wins if two values cannot be merged."""
 
     prefer: Literal["child", "parent"] = "child"
 

@@ -1,8 +1,8 @@
-"""What the plugins of coding agents call: hooks that keep a conversation and put fitting memories into a prompt.
+"""Hooks for the plugins of coding agents: they store the conversation and add relevant memories to a prompt.
 
 `answering` answers one event of Claude Code or Codex, `following` brings a transcript into the memory, `quoting`
-makes the text for a prompt, `projects` says where the memory of a project is, and `reports` keeps a log without
-content. docs/plugins.md describes it.
+makes the text for a prompt, `projects` finds the memory of a project, and `reports` keeps a log without content.
+docs/plugins.md describes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The answer to one event of a coding agent: import the conversation, and quote memories that fit the prompt.
+"""Answer one event of a coding agent: import the conversation, and quote memories that are relevant to the prompt.
 
 A failure is written to the log and not reported to the agent, so the user's session continues as without the
-plugin. A watch ends the process at the time limit: a write that is under way is undone by the store, and the next
-hook does it again.
+plugin. A timer ends the process at the time limit: the store undoes a write in progress, and the next hook repeats
+it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def answer_event(
         folder = Path(environ.get("CLAUDE_PROJECT_DIR") or str(event.get("cwd") or "."))
         path = memory_of_project(folder, environ)
         limit = _number(environ, "LOOM_HOOK_SECONDS", TIME_LIMIT_S)
-    except Exception:  # without a place there is no log either
+    except Exception:  # without a folder there is no log either
         return None
 
     def told(**more: Any) -> HookReport:
@@ -83,7 +83,7 @@ def _carried_out(
 ) -> tuple[int, int, Quoted]:
     name, session = event.get("hook_event_name"), str(event.get("session_id", ""))
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # By words alone, and without deriving: a hook has no time to load a model. The MCP server does that work.
+    # Recall by words alone, and derive nothing: a hook has no time to load a model. The MCP server does that work.
     with loom.open(path, embedder="none", derive=False) as memory:
         kept, skipped = follow_transcripts(memory, agent, event)
         quoted = Quoted("", 0, 0)
@@ -96,7 +96,7 @@ def _carried_out(
 
 
 def follow_transcripts(memory: Memory, agent: str, event: Mapping[str, Any]) -> tuple[int, int]:
-    """Import what the transcript of this session has gained, and at its start the rest of unfinished transcripts."""
+    """Import the new lines of this session's transcript, and at its start the rest of unfinished transcripts."""
     waiting = [*unfinished(memory)] if event.get("hook_event_name") == "SessionStart" else []
     own = event.get("transcript_path")
     if isinstance(own, str) and own.endswith(".jsonl"):
@@ -123,4 +123,4 @@ def _log(path: Path, report: HookReport) -> None:
     try:
         append_report(log_of(path), report)
     except OSError:
-        return  # a full disk, which the user's session must not feel
+        return  # a full disk, which must not affect the user's session

@@ -1,7 +1,7 @@
-"""Importing a transcript as it grows: from the place where the last hook stopped to the last complete line.
+"""Import a transcript as it grows: from the position where the last hook stopped to the last complete line.
 
-The place is committed with the messages before it, so a killed hook loses nothing and the next one continues.
-It advances by compare-and-set: of two hooks at the same moment one writes a line. What was forgotten does not come
+The position is committed with the messages before it, so a killed hook loses nothing and the next one continues. It
+advances by compare-and-set, so of two hooks at the same moment only one writes a line. Forgotten messages do not come
 back.
 """
 
@@ -29,7 +29,7 @@ from loom.storage.contract import Entry, Transaction
 __all__ = ["Followed", "expect", "follow", "unfinished"]
 
 SCOPE: Final = "hooks"
-"""The scope of the entries that say how far a transcript was read."""
+"""The scope of the entries with the read positions of transcripts."""
 
 _WRITER = "hooks"
 

@@ -26,7 +26,7 @@ _SPOKEN = (Trust.USER, Trust.AGENT)
 
 
 class Quoted(NamedTuple):
-    """A text for a prompt, empty where nothing fits; its tokens, and how many memories it quotes."""
+    """A text for a prompt (empty if nothing fits), its tokens, and the number of memories that it quotes."""
 
     text: str
     tokens: int

@@ -1,6 +1,6 @@
 """Knowledge: facts, summaries and stand-ins, derived from messages and tasks.
 
-Functions from texts to texts, with a language model where there is one. `loom.memory` stores the results and undoes
+Functions from texts to texts, with a language model if one is given. `loom.memory` stores the results and undoes
 them.
 """
 

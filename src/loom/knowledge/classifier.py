@@ -1,8 +1,8 @@
-"""The probability that a statement is worth keeping, and of which type it is: a linear model over its features.
+"""A linear model of the probability that a statement is worth keeping, and of its type.
 
-The features are the kind that the rules of `loom.text.statement_kinds` give it, its words, numbers and length, the
-statements around it, its speaker, and whether the turn before asked a question. The weights were learned from marked
-dialogues by `benchmarks.statement_classifier`, which writes `classifier.json`. Pure Python at run time and
+The features are the kind of the statement by the rules of `loom.text.statement_kinds`, its words, numbers and length,
+the statements around it, its speaker, and whether the previous turn asked a question. The weights were learned from
+marked dialogues by `benchmarks.statement_classifier`, which writes `classifier.json`. Pure Python at run time and
 deterministic.
 """
 
@@ -86,9 +86,9 @@ class Assessment(NamedTuple):
 class Model(NamedTuple):
     """Weights by feature: for the worth of a statement, for each type, for the clause that holds its point.
 
-    `choice_weights` are those of a statement and `clause_weights` those of one of its clauses; together they say
-    whether a summary should choose the clause. A statement is kept as a fact from the probability `keep_from` on;
-    `data` is the checksum of the dialogues that the weights were learned from.
+    `choice_weights` are for a statement and `clause_weights` for one of its clauses; together they decide whether a
+    summary should choose the clause. A statement becomes a fact from the probability `keep_from` on; `data` is the
+    checksum of the dialogues that the weights were learned from.
     """
 
     bias: float
@@ -139,7 +139,7 @@ def assess(
     context: TurnContext = NO_CONTEXT,
     wanted: Sequence[bool] | None = None,
 ) -> list[Assessment]:
-    """The worth of each statement of one turn, given together and in order; with `wanted`, of those only."""
+    """The worth of each statement of one turn, given together and in order; with `wanted`, only of those."""
     return [
         Assessment(statement, names, probability(using.bias, using.weights, names))
         for statement, names in zip(found, features(found, context, wanted), strict=True)
@@ -149,17 +149,18 @@ def assess(
 
 # The score of a statement that is not assessed: a question, a greeting, code.
 _TALK_SCORE: Final = -4.0
-# A turn whose other statements score below this on average is talk.
+# A turn is small talk if its other statements score below this on average.
 _EXPECTED_SCORE: Final = -0.5
-# The share of the difference that the score of a statement loses. On dialogues that were left out of learning, this
-# takes away a fifth of the facts out of small talk and one in a hundred of the marked ones.
+# The share of the difference that is subtracted from the score of a statement. On dialogues that were not used for
+# learning, this removes a fifth of the facts from small talk and one in a hundred of the marked ones.
 _COMPANY_PULL: Final = 0.2
 
 
 def in_company(assessed: Sequence[Assessment], others: int = 0) -> list[Assessment]:
-    """The assessments of one turn, each statement worth less the more the rest of its turn is talk.
+    """The assessments of one turn, in which the worth of a statement is lower the more the rest of the turn is small
+    talk.
 
-    A story with a number in it reads like a fact, and the jokes around it tell that it is none. `others` are the
+    A story with a number reads like a fact, and the jokes around it show that it is not one. `others` are the
     statements of the turn that were not assessed.
     """
     if len(assessed) + others < 2:
@@ -177,15 +178,15 @@ def in_company(assessed: Sequence[Assessment], others: int = 0) -> list[Assessme
 def is_kept(assessment: Assessment, using: Model, context: TurnContext = NO_CONTEXT) -> bool:
     """Whether a statement is worth keeping as a fact.
 
-    A short statement of a note, before which nobody spoke, is kept unless its worth is very low: people write down
-    what matters to them.
+    A short statement of a note without a previous turn is kept unless its worth is very low: people write down what
+    matters to them.
     """
     note = "plain" in assessment.features and context.before is None
     return assessment.worth >= (_PLAIN_FROM if note else using.keep_from)
 
 
 def type_probabilities(assessment: Assessment, using: Model) -> dict[str, float]:
-    """For each type, the probability that the statement states something of it that is worth keeping."""
+    """For each type, the probability that the statement has this type and is worth keeping."""
     return {
         kind: assessment.worth * probability(using.type_bias[kind], weights, assessment.features)
         for kind, weights in using.type_weights.items()
@@ -193,7 +194,7 @@ def type_probabilities(assessment: Assessment, using: Model) -> dict[str, float]
 
 
 def point_probabilities(clause_features: Sequence[tuple[str, ...]], using: Model) -> list[float]:
-    """For each clause of one statement, the probability that it holds the whole point, if the statement has one."""
+    """For each clause of a statement, the probability that it contains the whole point of the statement."""
     if len(clause_features) == 1:
         return [1.0]
     return [probability(using.point_bias, using.point_weights, names) for names in clause_features]
@@ -240,7 +241,7 @@ _WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?|\d[\d.,:]*%?")
 _HAN_RUN = re.compile(f"[{HAN}]+")
 _ENDINGS: Final = "?？!！~～…,，:：;；"
 _CLOSERS: Final = " \"”'’)）」*"
-# Groups of words as the weights were learned with them: no table of dates or numbers.
+# Groups of words that the weights were learned with. They are not meant as tables of dates or numbers.
 _LEXICON: Final[Mapping[str, str]] = MappingProxyType(
     {
         word: f"L:{group}"
@@ -274,7 +275,7 @@ _LEXICON: Final[Mapping[str, str]] = MappingProxyType(
         for word in words.split()
     }
 )
-# A statement of a note, up to this length, is kept from this worth on.
+# The least worth for which a short statement of a note is kept, and the length up to which it counts as short.
 _PLAIN_FROM: Final = 0.2
 _PLAIN_LENGTH: Final = 60
 
@@ -282,7 +283,7 @@ _LENGTHS: Final = (30, 60, 100, 150, 220)
 
 
 def _is_note(found: Sequence[Statement]) -> bool:
-    """Whether every statement of a turn asserts something, greetings aside: a note, and not talk."""
+    """Whether a turn is a note: every statement asserts something, apart from greetings."""
     return all(statement.asserted or statement.kind is StatementKind.SMALL_TALK for statement in found) and any(
         statement.asserted for statement in found
     )
@@ -294,7 +295,7 @@ def features(
     """The names of the features of each statement of a turn, in a fixed order.
 
     Without a `context` the statements are the clauses of one statement, which are not divided further. A statement
-    that is not `wanted` has none.
+    that is not `wanted` has no features.
     """
     if wanted is not None and not any(wanted):
         return [()] * len(found)
@@ -345,21 +346,22 @@ def features(
 _ROLES: Final = MappingProxyType({"user": "user", "tool": "tool", "function": "tool"})
 _QUESTION_MARKS = re.compile("[?？]")
 _ASKS = re.compile("[?？][\\s\"'”’)）」~～]*$|[吗呢么][。.！!～~]*$")
-# The characters of the turn before that are looked at, from its end.
+# The number of characters at the end of the previous turn that are read.
 _BEFORE_CHARACTERS = 300
 # A shorter statement after a question is a short answer.
 _SHORT_ANSWER = 40
 
 
 def _asked(before: str | None) -> list[str]:
-    """Whether the turn before asked something, and whether it ended with the question."""
+    """Whether the previous turn asked something, and whether it ended with the question."""
     end = (before or "")[-_BEFORE_CHARACTERS:].rstrip()
     names = ["asked"] if _QUESTION_MARKS.search(end) else []
     return [*names, "asks"] if _ASKS.search(end) else names
 
 
 def _add_context(names: list[str], statement: Statement, role: str, place: int, asked: Sequence[str]) -> None:
-    """The role of the speaker, and the place after a question: an answer matters though its own words say little."""
+    """Add the role of the speaker, and the place after a question: an answer matters even if its own words say
+    little."""
     kind = statement.kind.value
     names += (f"role:{role}", f"role:{role}:{kind}")
     for name in asked:
@@ -369,7 +371,7 @@ def _add_context(names: list[str], statement: Statement, role: str, place: int, 
 
 
 def _add_clauses(names: list[str], statement: Statement) -> None:
-    """The kinds of the clauses of a statement: a sentence that ends in a joke may begin with a decision."""
+    """Add the kinds of the clauses of a statement: a sentence that ends in a joke may begin with a decision."""
     kinds = [clause.kind.value for clause in clauses(statement)]
     names += [f"clause:{kind}" for kind in kinds]
     names.append(f"clauses{min(len(kinds), 5)}")
@@ -379,7 +381,7 @@ def _add_clauses(names: list[str], statement: Statement) -> None:
 
 
 def _add_own(names: list[str], statement: Statement, details: Specifics) -> None:
-    """The features of a statement by itself."""
+    """Add the features of a statement by itself."""
     text = statement.text[:_READ_CHARACTERS]
     kind = statement.kind.value
     language = "z" if is_chinese(text) else "e"
@@ -412,7 +414,7 @@ _MARKS: Final = (("quotes", '"“「'), ("brackets", "(（"), ("colon", ":："))
 
 
 def _length(text: str) -> int:
-    """In letters; a Chinese character counts as three."""
+    """The length in letters; a Chinese character counts as three."""
     return len(text) * (3 if is_chinese(text) else 1)
 
 

@@ -1,7 +1,8 @@
-"""Compression by dimension: rules stay word for word, states keep their newest form, events their chain of causes.
+"""Compression by dimension: rules stay word for word, states keep their newest form, and events keep their chain of
+causes.
 
-`dimension_of` says what a kept statement describes. `rules_in` takes the rules out of a dialogue before it is
-summarised, because a summary shortens.
+`dimension_of` returns the dimension of a kept statement. `rules_in` removes the rules from a dialogue before it is
+summarised, because a summary would shorten them.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ class Rules(NamedTuple):
 
 
 def dimension_of(kind: str) -> Dimension:
-    """Return what a statement of this kind describes: an event, or a state."""
+    """Return the dimension of statements of this kind: event or state."""
     return "event" if kind in _EVENTS else "state"
 
 
 def rules_in(turns: Iterable[Turn], known: Sequence[str] = ()) -> Rules:
-    """Take the standing instructions of the user out of a dialogue, given in the order of time.
+    """Remove the standing instructions of the user from a dialogue, given in the order of time.
 
-    `known` are rules from before it. A rule that a later one changes or withdraws is left out.
+    `known` are rules from before the dialogue. A rule that a later one changes or withdraws is left out.
     """
     held: dict[str, InstructionTopic | None] = {}
     for text in known:
@@ -72,7 +73,7 @@ def rules_in(turns: Iterable[Turn], known: Sequence[str] = ()) -> Rules:
 
 
 def _instructions(text: str) -> list[tuple[str, InstructionTopic]]:
-    """Return the instructions of a turn with what they are about. Preferences may be shortened: they are states."""
+    """Return the instructions of a turn with their topics. Preferences may be shortened: they are states."""
     found = [one for one in find_instructions(text) if one.kind is not InstructionKind.PREFERENCE]
     return [(one.text, InstructionTopic.of(one.text, one.condition, one.kind, one.scope)) for one in found]
 

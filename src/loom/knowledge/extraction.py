@@ -2,7 +2,7 @@
 
 Without a language model, learned weights (`classifier`) choose the statements that are worth keeping and rules word
 them, in English and Chinese. With one, its answer is checked against the source (`model_extraction`), and weights and
-rules take over where it is unusable. Storing facts and superseding them is done in `loom.memory`.
+rules replace it if it is unusable. `loom.memory` stores and supersedes facts.
 """
 
 from __future__ import annotations
@@ -84,12 +84,13 @@ class FactExtractor:
         role: str | None = None,
         before: str | None = None,
     ) -> list[ExtractedFact]:
-        """The facts of the source, in its order.
+        """The facts of the source, in their order there.
 
         `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". Facts of a web page (`trust`)
-        have less confidence, and it gives no decisions and preferences of ours. Output of a tool (`trust`, `role`)
-        gives no facts. A record and a task bring all of these themselves. `role` is that of the speaker (user,
-        assistant, tool), and `before` is the text of the turn before: after a question, "Tuesday." is a fact.
+        have less confidence, and a web page gives no decisions and preferences of the user. Output of a tool
+        (`trust`, `role`) gives no facts. A record or a task supplies all of these values. `role` is the role of the
+        speaker (user, assistant, tool), and `before` is the text of the turn before: after a question, "Tuesday." is
+        a fact.
         """
         return self._extract(as_source(source, speaker, at, trust).in_context(role, before), None).facts
 
@@ -101,10 +102,10 @@ class FactExtractor:
     def extract_with_mentions(
         self, source: FactSource, *, before: str | None = None, earlier: Sequence[str] = ()
     ) -> Extraction:
-        """The facts of the source and the names it mentions, in one request to the model. Rules give facts only.
+        """The facts of the source and the names in it, in one request to the model. Rules give only facts.
 
-        `earlier` are the turns before it, oldest first: they tell the model who "she" is. A name is accepted where
-        the words that refer to it occur in the source.
+        `earlier` are the turns before it, oldest first: they tell the model who "she" is. A name is accepted if the
+        words that refer to it occur in the source.
         """
         return self._extract(as_source(source).in_context(None, before), earlier)
 
@@ -126,7 +127,7 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
     for start, end in source.parts:
         part = source.text[start:end]
         found = statements(part)
-        # Half of the statements are talk and questions, which need no assessment.
+        # Half of the statements are small talk and questions, which need no assessment.
         assistant = source.context.role == "assistant"
         stating = [may_state(statement, assistant) for statement in found]
         assessed = assess(found, weights, source.context, stating)
@@ -149,7 +150,7 @@ _SELDOM_ASSERTED: Final = frozenset({_K.HYPOTHESIS, _K.QUESTION, _K.REQUEST})
 
 
 def _as_surely_as_said(assessment: Assessment, source: Source) -> Assessment:
-    """The assessment, with the worth of a personal statement where a user makes one."""
+    """The assessment, with at least the worth of a personal statement if the user makes one."""
     statement = assessment.statement
     told = source.context.role in (None, "user") and not source.untrusted
     if not told or statement.machine or statement.kind in _SELDOM_ASSERTED or not is_personal(statement.text):
@@ -179,9 +180,9 @@ def may_state(statement: Statement, assistant: bool) -> bool:
 
 
 def _groups_of(assessment: Assessment, weights: Model) -> list[_Group]:
-    """The parts of a statement that become facts: the decision and its reason, or the whole of it.
+    """The parts of a statement that become facts: the decision and its reason, or the whole statement.
 
-    Single clauses lost the point of their sentence too often, so only a decision with a reason is divided.
+    Single clauses often missed the point of their sentence, so only a decision with a reason is divided.
     """
     statement = assessment.statement
     if statement.kind is _K.DECISION:
@@ -191,18 +192,18 @@ def _groups_of(assessment: Assessment, weights: Model) -> list[_Group]:
     return [_Group(_kind(assessment, weights), (statement,), "")]
 
 
-# A label is given where its type has at least this probability, by the rules and without them. On dialogues that were
-# left out of learning, 55 % of the labels are then the mark's own, and a quarter of the facts are called a state;
-# with a label for every fact it is 49 %.
+# The least probability of a type for its label, with and without the support of a rule. On dialogues that were not
+# used for learning, 55 % of the labels then agree with the marks, and a quarter of the facts are labelled as a state;
+# with the likeliest label for every fact, 49 % agree.
 _RULED_FROM: Final = 0.1
 _LIKELY_FROM: Final = 0.5
-# Kinds whose rules look for the very word: "we plan to", "I prefer".
+# Kinds whose rules search for the word itself: "we plan to", "I prefer".
 _NAMED_BY_THEMSELVES: Final = frozenset({_K.PLAN, _K.PREFERENCE, _K.PRACTICE, _K.API})
 _TYPE_OF: Final[Mapping[StatementKind, str]] = MappingProxyType({kind: name for name, kind in TYPES.items()})
 
 
 def _kind(assessment: Assessment, weights: Model) -> StatementKind:
-    """The kind that the rules give a statement, or the most probable one; a state where neither is likely enough.
+    """The kind of a statement by the rules, or the most probable one; a state if neither is probable enough.
 
     A wrong label is worse than none: a statement without a number is not a Number.
     """
@@ -229,7 +230,7 @@ _BUILDING = re.compile(
 
 
 def _lacking(text: str) -> Iterator[StatementKind]:
-    """The kinds that a statement cannot have, because it lacks their number, date or place."""
+    """The kinds that a statement cannot have because it lacks a number, a date or a place."""
     if not specifics(_VERSION.sub("", text)).numbers:
         yield _K.NUMBER
     if not specifics(text).dates:
@@ -249,10 +250,10 @@ class CandidateFact(NamedTuple):
 
 
 def candidate_facts(source: Source, *, weights: Model, least: Callable[[Statement], float]) -> list[CandidateFact]:
-    """The statements of a turn with a worth of at least `least` of them, each as a fact.
+    """The statements of a turn whose worth is at least `least`, each as a fact.
 
-    A summary shows statements side by side, so they need not be understandable alone, and a statement that partly
-    asks may be chosen: only their worth decides.
+    A summary shows statements side by side, so they need not be understandable alone, and one that is partly a
+    question may be chosen: only the worth decides.
     """
     found = []
     text = source.text
@@ -271,7 +272,7 @@ def candidate_facts(source: Source, *, weights: Model, least: Callable[[Statemen
 
 
 class _Group(NamedTuple):
-    """Clauses of one sentence that state one thing, and the text of the sentence before them."""
+    """Clauses of one sentence that state one thing, and the text before them in the sentence."""
 
     kind: StatementKind
     clauses: tuple[Statement, ...]
@@ -306,7 +307,7 @@ _ALONE: Final = frozenset({_K.PREFERENCE, _K.PRACTICE, _K.IDENTITY, _K.PLACE, _K
 
 
 def _groups(statement: Statement) -> Iterator[_Group]:
-    """The clauses of a statement in groups that state one thing each."""
+    """The clauses of a statement, in groups that each state one thing."""
     group: list[Statement] = []
     kind = _K.THOUGHT
     before = ""
@@ -377,7 +378,8 @@ happened changed done some any much many lot more less what which who first last
 def _fact(
     group: _Group, text: str, source: Source, offset: int, worth: float, *, alone: bool = True
 ) -> ExtractedFact | None:
-    """The group as a fact; None where it is too long, untrusted, or must be understandable `alone` and is not."""
+    """The group as a fact; None if it is too long or untrusted, or if it must be understandable `alone` and is
+    not."""
     kind = group.kind
     if source.untrusted and kind in UNTRUSTED_KINDS:
         return None
@@ -399,7 +401,8 @@ def _fact(
     replacing, replaced = correction_in(said) or (None, None)
     key, value = (None, None) if machine else key_and_value(said, kind, source.speaker, chinese)
     if source.at is not None and not machine:
-        said = with_dates(said, source.at)  # by the words of the speaker: "Ana's sister got" reads as "has got"
+        # In the words of the speaker: "Ana's sister got" could be read as "has got".
+        said = with_dates(said, source.at)
     if source.speaker and not machine:
         said = third_person(said, source.speaker)
     form = FORMS[kind]

@@ -1,7 +1,7 @@
 """Extractive summaries: clauses of a dialogue, chosen by their worth and shortened to fit a token budget.
 
 Deterministic, without a model. The classifier gives the probability that a clause matters, and `statement_kinds` the
-weight of its kind. Of a statement that is repeated or corrected only the newest version counts.
+weight of its kind. Only the newest version of a repeated or corrected statement counts.
 """
 
 from __future__ import annotations
@@ -66,28 +66,28 @@ class _Unit:
         return len(self.forms) - 1
 
 
-# A fix looks for its problem among this many clauses before it.
+# The problem of a fix is searched among this many clauses before it.
 _CHAIN = 8
-# The factor for a problem with its solution, so that the pair outlasts a short decision.
+# The factor for a problem with its solution, so that the pair is preferred to a short decision.
 _CHAIN_BONUS = 2.0
 # The factor for each further clause of a turn: another turn is more likely to say something new.
 _NEXT_OF_TURN = 0.85
-# Above 1, so that a clause that hardly holds the point leaves its tokens to others.
+# Above 1, so that a clause that probably does not hold the point leaves its tokens to others.
 _POINT_POWER = 1.3
-# The weights from KEEP_FROM on are raised to this power: all of it is to be kept, and ten points are not twice six.
+# The weights from KEEP_FROM on are raised to this power, because all of these statements should be kept.
 _KEPT_POWER = 0.3
 # The factor for a kind that weighs less than KEEP_FROM.
 _LESSER = 0.05
-# Below this worth, one statement in twenty mattered.
+# Below this worth, only one statement in twenty was marked as important.
 _LEAST_WORTH = 0.1
-# The same for what something is now, which the newest statement alone tells.
+# The same for a present state, which only the newest statement gives.
 _LEAST_OF_STATE = 0.02
-# The score of a state is at least this. From 0.2 to 0.25, summaries keep 1.7 % more of what was marked.
+# The lowest score of a state. From 0.2 to 0.25, summaries keep 1.7 % more of the marked statements.
 _LEAST_SCORE_OF_STATE = 0.2
-# A correction looks for the outdated statement among this many.
+# The outdated statement of a correction is searched among this many.
 _LOOK_BACK = 40
-# Passes over the clauses: without those whose names the summary has already, with them, and with the tokens left by
-# counting the chosen clauses together.
+# Passes over the clauses: without those whose names are already in the summary, with them, and with the tokens that
+# are left after the chosen clauses were counted together.
 _FILLINGS = 3
 # A clause counts as at least this long: a very short one says little.
 _FEWEST_TOKENS = 5
@@ -96,7 +96,7 @@ _FEWEST_TOKENS_CHINESE = 6
 
 # The factor for a clause without a number, a date, a name or an identifier in a readable summary.
 _VAGUE = 0.2
-# The factor for a clause that speaks to somebody ("your support helps", "let's keep going").
+# The factor for a clause that addresses somebody ("your support helps", "let's keep going").
 _ADDRESSED = 0.3
 _TO_SOMEBODY = re.compile(
     r"(?:(?:and|but|so|yes|yeah|no|wow|thanks|well|oh)\b\W*)*"
@@ -106,17 +106,18 @@ _TO_SOMEBODY = re.compile(
 )
 # The punctuation at the end of a sentence is left out where clauses stand side by side.
 _ENDS = " .!,;:。！，；：~～"
-# The content words that a clause of a readable summary has at least; one less where it has a number or an identifier.
+# The fewest content words of a clause in a readable summary; one less if it has a number or an identifier.
 _FEWEST_TERMS = 3
 
 
 def summarize_by_rules(
     turns: list[Turn], budget: int, counter: TokenCounter, weights: Model | None, *, readable: bool = False
 ) -> Summary:
-    """The turns, in the order of time, in at most `budget` tokens. Without `weights` the shipped ones are used.
+    """Summarise turns, given in the order of time, in at most `budget` tokens. The default `weights` are the shipped
+    ones.
 
-    A `readable` summary says who speaks and keeps the words of each clause; otherwise clauses are shortened down to
-    telegrams, and more of them have room.
+    A `readable` summary says who speaks and keeps the words of each clause; otherwise clauses are shortened, down to
+    telegrams, and more of them fit.
     """
     units = _units(turns, counter, weights, readable) if budget else []
     if not units:
@@ -145,7 +146,7 @@ def key_clauses(turns: list[Turn], budget: int, counter: TokenCounter, weights: 
 
 
 def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, readable: bool) -> list[_Unit]:
-    """The clauses that may be worth keeping, of repeated or corrected statements those of the newest version."""
+    """The clauses that may be worth keeping; of repeated or corrected statements, only the newest version."""
     weights = weights or shipped_model()
     recency = {id(turn): number / max(1, len(turns) - 1) for number, turn in enumerate(turns)}
     speakers = frozenset(turn.speaker for turn in turns if turn.speaker)
@@ -186,18 +187,18 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, read
 
 
 def _lead(turn: Turn) -> str:
-    """The speaker, in front of a line of a readable summary."""
+    """The speaker as the beginning of a line of a readable summary."""
     speaker = turn.speaker or turn.role
     return "" if not speaker else f"{speaker}：" if is_han(speaker[-1]) else f"{speaker}: "
 
 
 def _plain_form(forms: tuple[str, ...], machine: bool) -> str:
-    """A clause word for word, on one line; of the output of a program the beginning."""
+    """A clause word for word on one line; only the beginning of the output of a program."""
     return " ".join(forms[1 if machine else 0].split()).rstrip(_ENDS)
 
 
 def _says_little(text: str, turn: Turn) -> bool:
-    """Whether a clause says nothing by itself: a name that is called, a date, a word or two."""
+    """Whether a clause says nothing by itself: only a name, a date, or a word or two."""
     said = specifics(text)
     fewest = _FEWEST_TERMS - 1 if said.numbers or said.identifiers else _FEWEST_TERMS
     return len({*content_terms(text)} - {*terms(turn.speaker or "")}) < fewest
@@ -206,8 +207,8 @@ def _says_little(text: str, turn: Turn) -> bool:
 def _information(text: str, speakers: frozenset[str]) -> float:
     """The information of a clause, as a factor.
 
-    Less without a number, a date, an identifier or a name other than the speakers', and less where the clause only
-    addresses somebody.
+    It is lower without a number, a date, an identifier or a name other than the speakers', and lower if the clause
+    only addresses somebody.
     """
     said = specifics(text)
     specific = said.numbers or said.dates or said.identifiers or {*said.names} - speakers
@@ -215,7 +216,8 @@ def _information(text: str, speakers: frozenset[str]) -> float:
 
 
 def _doer(text: str, speaker: str | None, kind: StatementKind) -> str | None:
-    """The speaker, where a telegram can leave the name out: in "raised the limit to 92", not in "lives in Lisbon"."""
+    """The speaker, if a telegram can leave the name out: in "raised the limit to 92", but not in "lives in
+    Lisbon"."""
     if not speaker or text.startswith(speaker):
         return None
     about_people = (StatementKind.IDENTITY, StatementKind.PLACE, StatementKind.PREFERENCE, StatementKind.PRACTICE)
@@ -225,7 +227,7 @@ def _doer(text: str, speaker: str | None, kind: StatementKind) -> str | None:
 def _spread(units: list[_Unit]) -> None:
     """Lower the scores of all clauses of a turn but the best.
 
-    Chinese clauses keep theirs: they are shorter, and one statement takes several of them.
+    Chinese clauses keep their scores: they are shorter, and one statement takes several of them.
     """
     of_turn: dict[int, list[_Unit]] = {}
     for unit in units:
@@ -238,7 +240,7 @@ def _spread(units: list[_Unit]) -> None:
 
 
 def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, CandidateFact, bool]]:
-    """Each statement once, in its newest version, and whether a correction changed its words."""
+    """Each statement once, in its newest version, with a flag that says whether a correction changed its words."""
     found: dict[str, tuple[Turn, CandidateFact, bool]] = {}
     keyed: dict[str, str] = {}
     for before, turn in zip((None, *turns), turns, strict=False):
@@ -271,7 +273,7 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, CandidateFact
 
 
 def _told_as(unit: _Unit) -> StatementKind:
-    """The kind that a summary gives a clause: "the database is SQLite now" is a state, and a decision as well."""
+    """The kind of a clause for a summary: "the database is SQLite now" is a state, although it is also a decision."""
     return StatementKind.STATE if unit.state else unit.kind
 
 
@@ -280,7 +282,8 @@ def _least_worth(statement: Statement) -> float:
 
 
 def _value(one: CandidateFact) -> float:
-    """The expected weight of a statement over its possible types, those from KEEP_FROM on far above the others."""
+    """The expected weight of a statement over its possible types, with those from KEEP_FROM on far above the
+    others."""
     value = 0.0
     for name, probability in one.types.items():
         weight = WEIGHTS[TYPES[name]]
@@ -292,7 +295,7 @@ def _value(one: CandidateFact) -> float:
 
 
 def _join_chains(units: list[_Unit]) -> None:
-    """Raise the scores of a problem and its solution, and that of a result to the score of the fix."""
+    """Raise the scores of a problem and its solution, and the score of a result to that of the fix."""
     for number, unit in enumerate(units):
         if unit.kind is StatementKind.FIX:
             plain = unit.score
@@ -329,13 +332,13 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
     room = budget
     for filling in range(_FILLINGS):
         for unit in densest:
-            # A problem and its solution go together.
+            # A problem and its solution are chosen together.
             for one in (unit, unit.partner):
                 if one is None or one in taken or one.cost + 1 > room:
                     continue
                 named = _named_in(one.text)
                 if filling == 0 and one is unit and named and named <= told:
-                    continue  # the summary has its names already: others go first
+                    continue  # its names are already in the summary: others come first
                 chosen.append(one)
                 taken.add(one)
                 told |= named
@@ -343,7 +346,7 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
         # Joined clauses may cost less than their sum; the next pass uses the rest.
         room = budget - _counted(chosen, counter)[1]
     for unit in sorted(chosen, key=lambda unit: -unit.place):
-        # The rest of the budget goes to longer forms, the newest first.
+        # The rest of the budget is used for longer forms, newest clauses first.
         for level in range(unit.level):
             growth = unit.costs[level] - unit.cost
             if growth <= room:
@@ -354,7 +357,7 @@ def _chosen(units: list[_Unit], budget: int, counter: TokenCounter) -> list[_Uni
 
 
 def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: TokenCounter) -> tuple[str, int]:
-    """The summary of the chosen clauses and its tokens, with as few changes as keep it within the budget.
+    """The summary of the chosen clauses and its tokens, with the fewest changes that keep it within the budget.
 
     The clauses were counted one by one; joined they cost a little more or less. A clause that is removed may leave
     room for a shorter one; without this step up to a twelfth of the budget was not used.
@@ -382,9 +385,9 @@ def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: Token
 
 
 def _named_in(text: str) -> frozenset[str]:
-    """The numbers, names and identifiers of a clause, which tell whether another one repeats it.
+    """The numbers, names and identifiers of a clause, by which repetitions are recognised.
 
-    Chinese clauses give none: their numerals are too common, and summaries kept 1.6 % less with them.
+    Chinese clauses have none: their numerals are too common, and summaries kept 1.6 % less with them.
     """
     if is_chinese(text):
         return frozenset()
@@ -400,7 +403,7 @@ def _counted(chosen: list[_Unit], counter: TokenCounter) -> tuple[str, int]:
 
 
 def _rendered(units: list[_Unit]) -> str:
-    """One line per turn, the statements of a turn side by side; where lines name speakers, one line per speaker."""
+    """One line per turn with all its statements; if lines name speakers, one line per speaker."""
     lines: list[str] = []
     last: Turn | None = None
     for unit in units:

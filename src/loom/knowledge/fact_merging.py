@@ -44,7 +44,7 @@ _NOISE = 1e-6
 
 
 class Merge(NamedTuple):
-    """Facts that become one: `members` in the order of time, and the merged `fact`."""
+    """Facts that are merged: the `members` in the order of time, and the merged `fact`."""
 
     fact: Fact
     members: tuple[Fact, ...]
@@ -95,9 +95,10 @@ class L4Compressor:
     def compress(
         self, facts: Sequence[Fact], embeddings: Sequence[npt.ArrayLike | None] | Matrix | None = None
     ) -> ReadyList[Fact]:
-        """The facts that stay in the tier, merged ones among them; all of them, as they are, up to the threshold.
+        """The facts that stay in the tier, including merged ones; all facts unchanged if there are no more than the
+        threshold.
 
-        The facts that this leaves out are still in the store: `plan` names them. The list may be awaited.
+        The facts left out are still in the store: `plan` names them. The list may be awaited.
         """
         plan = self.plan(facts, embeddings)
         return ReadyList([*plan.kept, *(merge.fact for merge in plan.merged)])
@@ -107,7 +108,7 @@ class L4Compressor:
     ) -> Compression:
         """The plan for a tier with too many facts. The order of the facts does not matter.
 
-        `embeddings` has one for each fact, or None where there is none; by default they are the facts' own.
+        `embeddings` has one for each fact, or None for a fact without one; the default is the facts' own embeddings.
         """
         facts = checked_items(facts, Fact, "compress")
         if len({fact.id for fact in facts}) != len(facts):
@@ -131,7 +132,7 @@ class L4Compressor:
         return self._settle(facts, merges, unfaithful)
 
     def _settle(self, facts: Sequence[Fact], merges: Sequence[Merge], unfaithful: int) -> Compression:
-        """Keep the most important facts. Where a merged fact would have to leave, its members leave unmerged."""
+        """Keep the most important facts. If a merged fact would have to leave, its members leave unmerged."""
         merged = {member.id for merge in merges for member in merge.members}
         by_id = {merge.fact.id: merge for merge in merges}
         single = [fact for fact in facts if fact.id not in merged]
@@ -150,7 +151,7 @@ class L4Compressor:
     # -- clusters of candidates -----------------------------------------------------------------------------
 
     def _clusters(self, facts: Sequence[Fact], units: Mapping[str, Vector]) -> Iterator[list[Fact]]:
-        """Facts that may become one, in the order of time."""
+        """Clusters of facts that may be merged, in the order of time."""
         groups: dict[Any, list[_Candidate]] = {}
         seen: dict[tuple[Any, str, bytes], _Candidate] = {}
         for fact in facts:
@@ -185,8 +186,8 @@ class L4Compressor:
             id=f"fact_{named.hexdigest()}",
             tags=_joined(member.tags for member in members),
             sources=_joined(member.sources for member in members),
-            # The merged fact matters as much as the one of its members that matters most: else merging would drive
-            # knowledge out. It is as sure as they are on average: saying a thing often does not make it surer.
+            # The merged fact is as important as its most important member; otherwise merging would push knowledge out
+            # of the tier. Its confidence is the average: a repetition does not make a statement more certain.
             importance=max(map(_importance, members)),
             confidence=min(1.0, math.fsum(member.confidence for member in members) / len(members)),
             access_count=sum(member.access_count for member in members),
@@ -221,7 +222,7 @@ def _by_importance(fact: Fact) -> tuple[bool, float, float, float, str]:
 def _subject(fact: Fact) -> tuple[str, str, str]:
     """The attributes that facts must share to be merged.
 
-    A fact that another may supersede by its key must not disappear into one about something else.
+    A fact that can be superseded by its key must not be merged into a fact about something else.
     """
     return (str(fact.fact_type), repr(fact.metadata.get("key")), repr(fact.metadata.get("value")))
 
@@ -231,7 +232,7 @@ def _joined(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cluster(group: Sequence[_Candidate], threshold: float, least: int) -> Iterator[list[_Candidate]]:
-    """Clusters that hold pairwise, around the best connected candidates first."""
+    """Clusters in which every two facts agree, around the best connected candidates first."""
     units: Matrix = np.stack([candidate.unit for candidate in group])
     kinds: dict[tuple[str, ...], int] = {}
     names = np.array([kinds.setdefault(candidate.protected.names, len(kinds)) for candidate in group])
@@ -256,7 +257,7 @@ def _company(
     names: npt.NDArray[np.int64],
     threshold: float,
 ) -> list[int]:
-    """The seed and those of its neighbours, the nearest first, that agree with it and with each other."""
+    """The seed and its neighbours, nearest first, that agree with it and with each other."""
 
     def agree(one: int, other: int) -> bool:
         return bool(names[one] == names[other]) or may_merge(group[one].protected, group[other].protected)
@@ -277,7 +278,7 @@ def _company(
 
 
 def _neighbours(units: Matrix, names: npt.NDArray[np.int64], threshold: float) -> Iterator[npt.NDArray[np.intp]]:
-    """For each row those that are similar to it, the most similar first; where many are, those with its names."""
+    """The similar rows of each row, most similar first; if there are many, those with its names."""
     step = max(1, _BLOCK_CELLS // len(units))
     for start in range(0, len(units), step):
         with one_thread():
@@ -305,10 +306,10 @@ class _Said(NamedTuple):
 
 
 def _union(texts: Sequence[str]) -> str:
-    """Everything that the texts say, each thing once and in the words of the first text that says it.
+    """All statements of the texts, each once and in the words of the first text that has it.
 
-    A sentence is left out only if one that is there has the same normal form, or has all of its words in the same
-    order and differs in nothing protected.
+    A sentence is left out only if another one has the same normal form, or has all of its words in the same order and
+    no protected difference.
     """
     parts: list[str] = []
     known: set[str] = set()
@@ -343,7 +344,7 @@ _HEDGES = frozenset(
 
 
 def _says(other: _Said, one: _Said) -> bool:
-    """Whether a sentence has all words of another, in its order, and nothing that takes something back."""
+    """Whether a sentence has all words of another in their order, and no word that weakens it."""
     if not one.terms or len(one.terms) > len(other.terms):
         return False
     rest = iter(other.terms)

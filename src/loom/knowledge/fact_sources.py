@@ -24,10 +24,10 @@ _TOOL_ROLES: Final = frozenset({"tool", "function"})
 
 
 class Source(NamedTuple):
-    """A text to extract facts from, with the parts of it that count, its speaker, its time and its context.
+    """A text to extract facts from, with its relevant parts, its speaker, its time and its context.
 
-    An `untrusted` source is a tool or a web page. `output` is what a tool printed: no facts are made of it, because
-    the assistant says in its own words what matters in it.
+    An `untrusted` source is a tool or a web page. `output` marks the output of a tool: no facts are extracted from
+    it, because the assistant reports the important parts in its own words.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Source(NamedTuple):
     output: bool = False
 
     def in_context(self, role: str | None, before: str | None) -> Source:
-        """The source with the role of its speaker and the text of the turn before, where they are given."""
+        """The source with the role of its speaker and the text of the turn before, if they are given."""
         if role is None and before is None:
             return self
         output = self.output or role in _TOOL_ROLES
@@ -82,13 +82,13 @@ def _task_parts(text: str, task: Task | Mapping[str, Any]) -> tuple[tuple[int, i
     """The spans of the values of a task in its text, without the action and the names of the parameters."""
     fields: Any = task.parameters if isinstance(task, Task) else task.get("parameters") or {}
     names = [*fields, "result", "error"]
-    starts: list[tuple[int, int]] = []  # none where the task has an action only
+    starts: list[tuple[int, int]] = []  # none if the task has only an action
     position = text.find("\n") + 1
     for name in names:
         label = f"{name}: "
         found = position if text.startswith(label, position) else text.find(f"\n{label}", position) + 1
         if text.startswith(label, found) and found >= position > 0:
-            # The label of an error belongs to it: without it the text does not read as an error.
+            # The label belongs to an error: without it the text does not read as one.
             starts.append((found, found if name == "error" else found + len(label)))
             position = found + len(label)
     ends = [*(start for start, _ in starts), len(text)][1:]

@@ -27,18 +27,18 @@ __all__ = [
 _K = StatementKind
 
 LONGEST_FACT: Final = 400
-"""The characters that a fact may have, its label aside."""
+"""The most characters of a fact, without its label."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFact:
-    """One fact as the source states it; `content` can be read on its own and begins with its label.
+    """One fact in the words of the source; `content` can be read on its own and begins with the label.
 
-    `key` names what the fact is about where that can have only one current value ("ana|lives in"), with its `value`;
-    both are None where facts stand side by side. `replaces` is the value that the source itself calls outdated or
-    wrong; `revises` is the new value of a bare correction ("make that 1100"), which does not say of what. `machine`
-    marks the report of a program, word for word. `span` is the part of the source (of `task_text` for a task) that
-    states it.
+    `key` names the attribute of the fact if that can have only one current value ("ana|lives in"), with its `value`;
+    both are None for facts that do not exclude each other. `replaces` is the value that the source itself calls
+    outdated or wrong; `revises` is the new value of a bare correction ("make that 1100"), which names no attribute.
+    `machine` marks the report of a program, word for word. `span` is the part of the source (of `task_text` for a
+    task) that states it.
     """
 
     content: str
@@ -62,7 +62,7 @@ class Mention(NamedTuple):
 
 
 class Extraction(NamedTuple):
-    """The facts of one source and, where a model read it, its names and its standing instructions."""
+    """The facts of one source and, if a model read it, its names and its standing instructions."""
 
     facts: list[ExtractedFact]
     mentions: tuple[Mention, ...] = ()
@@ -70,7 +70,7 @@ class Extraction(NamedTuple):
 
 
 class FactForm(NamedTuple):
-    """The type of a fact, its label in both languages, and its confidence where a model states none."""
+    """The type of a fact, its label in both languages, and its confidence if a model states none."""
 
     fact_type: FactType
     english: str
@@ -99,7 +99,8 @@ FORMS: Final[Mapping[StatementKind, FactForm]] = MappingProxyType(
     }
 )
 UNTRUSTED_KINDS: Final = frozenset({_K.PRACTICE, _K.PREFERENCE, _K.DECISION, _K.PLAN})
-"""The kinds of facts that are not taken from a tool or a web page: how we work, and what we like and decide."""
+"""The kinds of facts that are not taken from a tool or a web page: practices, preferences and decisions of the
+user."""
 
 UNTRUSTED_CONFIDENCE: Final = 0.6
-"""The share of its confidence that a fact from a tool or a web page keeps."""
+"""The factor for the confidence of a fact from a tool or a web page."""

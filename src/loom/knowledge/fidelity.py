@@ -1,4 +1,4 @@
-"""The fidelity check: whether a summary or a merged fact may stand for the texts it was made from.
+"""The fidelity check: whether a summary or a merged fact may replace the texts from which it was made.
 
 It compares vectors and the keywords that the text keeps, in English and Chinese. Pure functions, no model.
 """
@@ -34,11 +34,11 @@ EMBEDDING_WEIGHT = 0.6
 KEYWORD_WEIGHT = 0.4
 
 KEYWORD_THRESHOLD = 0.7
-"""The least share of the keywords that a text must keep where no vectors can be compared.
+"""The least share of the keywords that a text must keep if no vectors can be compared.
 
-Higher than the threshold of the composite, of which a text that is merely about the same thing earns 0.5 by its
-vector alone. Over the clusters of tests/knowledge/test_fact_merging.py, a merge that keeps one member and drops the
-others retains 0.22 to 0.67 of the keywords, and one that uses all of them retains all.
+It is higher than the threshold of the composite score, of which a text that is merely about the same thing gets 0.5
+by its vector alone. Over the clusters of tests/knowledge/test_fact_merging.py, a merge that keeps one member and
+drops the others retains 0.22 to 0.67 of the keywords, and one that uses all of them retains all.
 """
 
 
@@ -46,8 +46,8 @@ others retains 0.22 to 0.67 of the keywords, and one that uses all of them retai
 class FidelityResult:
     """The fidelity of a text to its originals; all shares from 0 (none) to 1.
 
-    `method` is `composite`, or `keywords` where there were no vectors to compare; then `embedding_similarity` is
-    None and the score is the keyword retention. `lost_keywords` are in the order of the originals.
+    `method` is `composite`, or `keywords` if there were no vectors to compare; then `embedding_similarity` is None
+    and the score is the keyword retention. `lost_keywords` are in the order of the originals.
     """
 
     score: float
@@ -58,7 +58,7 @@ class FidelityResult:
     lost_keywords: tuple[str, ...] = ()
 
     def as_metadata(self) -> dict[str, Any]:
-        """The keys that a merged fact carries."""
+        """The metadata of a merged fact."""
         return {
             "fidelity_embedding_similarity": self.embedding_similarity,
             "fidelity_keyword_retention": self.keyword_retention,
@@ -69,7 +69,7 @@ class FidelityResult:
 
 
 class FidelityChecker:
-    """Decides whether a text may stand for others, by its vector and by the keywords that it keeps."""
+    """Decides whether a text may replace others, by its vector and by the keywords that it keeps."""
 
     def __init__(self, threshold: float = 0.5, keyword_threshold: float = KEYWORD_THRESHOLD) -> None:
         self.threshold = checked_number(threshold, "threshold", 0, 1)
@@ -87,9 +87,9 @@ class FidelityChecker:
         """Compare a text with its originals.
 
         The score is 0.6 x the mean cosine to the embeddings + 0.4 x the share of the originals' keywords that occur
-        in the text. The embeddings may be those of a sample, and some may be missing; without any, or without that
-        of the merged text, keywords decide alone and by their own threshold. `words` says what the keywords of a
-        text are, `keywords` by default.
+        in the text. The embeddings may be those of a sample, and some may be missing; without any, or without that of
+        the merged text, the keywords alone decide, by their own threshold. `words` extracts the keywords of a text;
+        the default is `keywords`.
         """
         if isinstance(originals, str):
             raise InvalidInput("the originals are a list of texts, not one text")
@@ -122,7 +122,7 @@ def _mean_cosine(
 
 
 def unit_vector(vector: npt.ArrayLike | None) -> Vector | None:
-    """The vector scaled to length 1, or None where it has no direction."""
+    """The vector scaled to length 1, or None if it has no direction."""
     if vector is None:
         return None
     try:
@@ -144,7 +144,7 @@ def unit_vector(vector: npt.ArrayLike | None) -> Vector | None:
 _LETTER = rf"[^\W\d{HAN}]"
 _WORD = rf"{_LETTER}(?:{_LETTER}|\d)*+"
 _NAME = re.compile(rf"{_WORD}(?:\.{_WORD})*+|[{HAN}]++")
-# Words that begin a sentence with a capital and name nothing.
+# Words that begin sentences with a capital and are not names.
 _STOP_WORDS = word_set("""
 a about after all also although always an and another any are as at be because been before being both but by can
 could did do does during each either every few first for from had has have he hello hence her here hers hi his how
@@ -219,8 +219,8 @@ def _chinese_pieces(run: str) -> Iterator[str]:
         yield run[start:]
 
 
-# A keyword is looked for in the text by runs of at most this many words or Chinese characters, a longer one by all of
-# its runs, so that the search is linear in the length of both texts.
+# A keyword is searched in the text by runs of at most this many words or Chinese characters, and a longer one by all
+# of its runs, so that the search is linear in the length of both texts.
 _RUN = 8
 _UNIT = re.compile(rf"{_WORD}|[{HAN}]|\d++|[^\w\s.]")
 

@@ -1,7 +1,7 @@
 """Homes and jobs in a statement: the key and the value of a fact about where somebody lives or works.
 
-A move gives the same key as a residence, so that "moved to York" retires "lives in Leeds". A plan to move gives none,
-and neither does a team that moves to other software. Pure functions, in English and Chinese.
+A move has the same key as a residence, so that "moved to York" supersedes "lives in Leeds". A plan to move has no
+key, and neither does a team that moves to other software. Pure functions, in English and Chinese.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _CHINESE: Final = (
     (WORKS_AT, re.compile(r"在(?P<value>[^，。；,、在]{2,12}?)(?:上班|工作|任职)(?![时期中了])")),
     (WORKS_AS, re.compile(r"(?:当(?![时年初天场即然中下成作着])|做|担任)(?P<value>[^，。；,了过的]{2,10})")),
 )
-# Words before the verb that say when or how, and no who.
+# Words of time and manner before the verb, which are not its subject.
 _ADVERBS_CHINESE: Final = re.compile(
     f"{DATE_CHINESE.pattern}|{CHINESE_TIME_OF_DAY}|今年|现在|目前|如今|最近|前阵子|已经?|刚刚?|又|都|就|还|也|才|终于|"
     "从[^，。]{1,8}?(?=$|搬|住)|[上下这本]个?|一直|一起|是|在|\\s"
@@ -110,7 +110,7 @@ _CLAUSE_CHINESE: Final = re.compile("[，。；,！!？?]")
 
 
 def home_in(said: str, chinese: bool) -> Home | None:
-    """The residence, employer or occupation that a statement gives somebody; None where it gives none."""
+    """The residence, employer or occupation of somebody in a statement; None if there is none."""
     return _home_in_chinese(said) if chinese else _home_in_english(said)
 
 

@@ -1,7 +1,7 @@
 """Whether a later sentence of the user ends an earlier standing instruction.
 
-It does where it instructs otherwise about the same thing, or takes the instruction back ("forget what I said about
-bullet points", 不用再写注释了). Pure functions of texts; the caller knows which of two was said later.
+It does so if it gives another instruction about the same thing, or takes the instruction back ("forget what I said
+about bullet points", 不用再写注释了). Pure functions of texts; the caller knows which of two was said later.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["InstructionTopic", "ends", "withdrawn_topic"]
 
 # The least share of terms in common of two instructions that differ only in a number or a word.
 _SAME_TOPIC = 0.75
-# The same, where one forbids what the other asks for, or names the change.
+# The same, if one forbids what the other asks for, or names the change.
 _RELATED_TOPIC = 0.5
-# The least share of the terms of a withdrawal that an instruction it ends must have.
+# The least share of the terms of a withdrawal in the instruction that it ends.
 _NAMED = 0.5
 
-# Values of which an answer can have one at a time. Two wishes with different values of one row exclude each other.
+# Values that exclude each other in one answer, as do two wishes with different values of one row.
 _EXCLUSIVE: Final = tuple(
     tuple(re.compile(value, re.IGNORECASE) for value in row)
     for row in (
@@ -120,8 +120,8 @@ class InstructionTopic(NamedTuple):
     """The topic of a standing instruction, computed once so that it can be compared with many.
 
     `terms` are its content words without numbers ("under 50 words" replaces "under 100 words"), and `bare` are those
-    without exclusive values. `values` are the exclusive values that it names, by row and place.
-    `withdrawn` are the terms of what a withdrawal names.
+    without exclusive values. `values` are the exclusive values that it names, by row and place. `withdrawn` are the
+    terms of the instruction that a withdrawal names.
     """
 
     kind: InstructionKind
@@ -137,7 +137,7 @@ class InstructionTopic(NamedTuple):
 
     @classmethod
     def of(cls, text: str, condition: str | None, kind: InstructionKind, scope: InstructionScope) -> InstructionTopic:
-        """The topic of an instruction, by its words."""
+        """Compute the topic of an instruction from its words."""
         values, bare = _values_in(text)
         return cls(
             kind,
@@ -187,7 +187,7 @@ def ends(later: InstructionTopic, earlier: InstructionTopic) -> bool:
 
 
 def _same_condition(one: frozenset[str] | None, other: frozenset[str] | None) -> bool:
-    """Whether two wishes hold for the same requests, as far as words tell."""
+    """Whether two wishes hold for the same requests, judged by their words."""
     if one is None or other is None:
         return one is other
     return one == other or len(one & other) >= _RELATED_TOPIC * max(len(one), len(other), 1)
@@ -205,7 +205,7 @@ def _values_in(text: str) -> tuple[frozenset[tuple[int, int]], str]:
 
 
 def _excludes(later: frozenset[tuple[int, int]], earlier: frozenset[tuple[int, int]]) -> bool:
-    """Whether two wishes name different values of which only one can hold."""
+    """Whether two wishes name different values that exclude each other."""
     rows = {row for row, _ in later} & {row for row, _ in earlier}
     return any(
         {place for one, place in later if one == row}.isdisjoint(place for one, place in earlier if one == row)
@@ -214,7 +214,7 @@ def _excludes(later: frozenset[tuple[int, int]], earlier: frozenset[tuple[int, i
 
 
 def _about_the_same(later: InstructionTopic, earlier: InstructionTopic) -> bool:
-    """Whether two wishes differ only in their exclusive values: neither names a thing of its own."""
+    """Whether two wishes differ only in their exclusive values, so that neither names a further thing."""
     if later.condition is not None or earlier.condition is not None:
         return True  # their conditions were compared
     return not later.bare or not earlier.bare or bool(later.bare & earlier.bare)

@@ -45,7 +45,7 @@ _TOLD = (
     rf"(?:{_DO}|(?:i|we) (?:want|need|expect|would like|'d like|prefer)\b|i'd (?:like|prefer|rather)\b|"
     r"you (?:should|must|need|have|can|may|are)\b|let's\b|(?:all|every|any|your) )"
 )
-# What an assistant is asked for, in a condition.
+# Requests to an assistant, in a condition.
 _ASKED = (
     "ask|request|want|say|tell|give|send|paste|share|mention|bring|write|need|talk|inquire|enquire|post|upload|"
     "type|make|"
@@ -80,7 +80,7 @@ _OFTEN = (
     r"actually |"
     r"always |typically |normally |do |tend to |would |honestly |greatly |highly )*"
 )
-# What follows "I like" where something at hand is meant.
+# Words after "I like" that refer to something at hand.
 _AT_HAND = (
     r"(?! (?:the\b|this\b|that\b|it\b(?! when)|these\b|those\b|"
     r"your\b|you\b|how (?!\w+ing)|what\b|to (?:know|see|ask|book|thank)\b|both\b))"
@@ -93,7 +93,7 @@ _HABITS = (
     "store|save|plan|schedule|meet|opt|lean|aim|trust|want|stay|favou?r|learn|study|invest|handle|format|name|sign"
 )
 
-# What an instruction in general does not begin with.
+# Words with which a general instruction does not begin.
 _DEFINITE = (
     r"(?:the|this|that|these|those|it|its|i|we|you|he|she|they|my|your|our|his|her|their|there|here|what|which|who|"
     r"how|why|"
@@ -117,7 +117,7 @@ _AT_THIS = (
     r"the (?:first|second|third|last|next|other|one|same|following|new|old|current|attached)\b|(?:page|line|row|step|"
     r"section|chapter|column) \d)"
 )
-# What follows a condition where nothing is told.
+# Words after a condition that begin no instruction.
 _NO_ORDER = (
     r"(?:i|it|we|you|he|she|they|the|this|that|these|those|there|what|how|why|which|who|is|are|was|were|can|could|"
     r"would|"
@@ -125,8 +125,8 @@ _NO_ORDER = (
     r"some|people|users|feel|let me|just let|then i|no|yes|maybe|in|on|at|for|to|of|as|and|but|or|so)\b"
 )
 
-# A rule that is announced as one, whatever it says: "House rule: no deploys on Fridays." What is true of games or of
-# the world ("rule of thumb", "the rules of chess") is no rule of the user.
+# A rule that is announced as one: "House rule: no deploys on Fridays." Rules of games or of the world ("rule of
+# thumb", "the rules of chess") are not rules of the user.
 _OURS = (
     r"(?:house|home|team|ground|project|office|company|family|lab|shop|kitchen|repo|codebase|workshop|studio|class|"
     r"club|crew|standing|permanent|internal|hard|strict|style|coding|writing|review|naming|release|formatting)"
@@ -467,7 +467,7 @@ _CHINESE_PREFERENCES: Final = (
 
 
 class Cues:
-    """The patterns of one language: what instructs, what states a preference, what makes either hold for once."""
+    """The patterns of one language: for instructions, for preferences, and for those that hold only once."""
 
     def __init__(
         self,
@@ -522,7 +522,7 @@ QUOTED: Final = re.compile(
     r"\"[^\"\n]{2,600}\"|“[^”]{2,600}”|‘[^’\n]{12,600}’|「[^」]{2,600}」|『[^』]{2,600}』|"
     r"(?<![\w'])'[^'\n]{12,600}'(?!\w)|`[^`\n]{1,300}`"
 )
-"""The words of others, or words that are spoken about."""
+"""Quoted words: of others, or as the subject of the sentence."""
 
 FOREIGN_TEXT: Final = re.compile(
     r"(?i:\b(?:translate|proofread|rewrite|paraphrase|summari[sz]e|review|grade|says?|reads?|said|wrote|writes|"
@@ -533,7 +533,8 @@ FOREIGN_TEXT: Final = re.compile(
     r"|(?:翻译|翻成|译成|校对|改写|润色|总结|说|写道|写着|写的|如下|以下|下面|邮件|来信|原文|提示词|文字|日志|"
     r"这是|看看|打分|网页)(?![^：:\n]{0,20}我的)[^：:。！？\n]{0,24}[：:]"
 )
-"""What introduces a text that the speaker did not write: up to the end of the line, or of the turn."""
+"""The introduction of a text that the speaker did not write; the text reaches to the end of the line or of the
+turn."""
 
 OF_OTHERS: Final = re.compile(
     r"^(?!.*\byou (?:must|should)\b)(?:write|generate|create|draft|compose|make|give me|come up with|think of|"
@@ -549,14 +550,14 @@ OF_OTHERS: Final = re.compile(
     r"规定|要求|提到|讲)",
     re.IGNORECASE,
 )
-"""A sentence that tells what others say, or asks for a text or a program that holds such words."""
+"""A sentence that reports the words of others, or asks for a text or a program with such words."""
 
 UNSTATED: Final = re.compile(
     r"\b(?:when|whenever|if|unless|until|once|how|what|why|where|whether|because|do|does|did|should|can|could|"
     r"would|might|may|time) $",
     re.IGNORECASE,
 )
-"""What stands before "I prefer" where no preference is stated."""
+"""Words before "I prefer" if no preference is stated."""
 
 SESSION_ONLY: Final = re.compile(
     r"\b(?:in|for|during|throughout) (?:this|the rest of (?:this|the|our)) (?:conversation|chat|session|thread|"
@@ -564,4 +565,4 @@ SESSION_ONLY: Final = re.compile(
     r"|(?:这次|本次|这个|当前)(?:对话|会话|聊天)",
     re.IGNORECASE,
 )
-"""What binds an instruction to the session it was given in."""
+"""Words that limit an instruction to the session in which it was given."""

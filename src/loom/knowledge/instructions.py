@@ -1,7 +1,7 @@
 """Standing instructions and preferences: the sentences of a user's turn that bind later answers.
 
 "Always show types when I ask for code" holds for later requests that share no word with it; "show me the types"
-holds once. Rules in English and Chinese find them. Code, logs, quotations and passed-on texts give none.
+holds once. Rules in English and Chinese find them. Code, logs, quotations and passed-on texts contain none.
 `loom.memory.standing` stores them, and `loom.recall.conditions` chooses those that apply to a question.
 """
 
@@ -29,12 +29,12 @@ from loom.types import InstructionKind, InstructionScope
 __all__ = ["LONGEST_INSTRUCTION", "StandingInstruction", "find_instructions", "instructions_of"]
 
 LONGEST_INSTRUCTION: Final = 320
-"""The characters that an instruction may have."""
+"""The most characters of an instruction."""
 
-# The characters of a turn that are read: instructions do not stand in the middle of a book.
+# The characters of a turn that are read: the middle of a book contains no instructions.
 _MOST_CHARS = 40_000
 _SHORTEST = 4
-# The parts of a chat message that hold typed text.
+# The types of message parts with typed text.
 _OWN_PARTS = frozenset({"text", "input_text"})
 _OPENING = re.compile(
     r"(?:(?:ok(?:ay)?|so|and|also|but|oh|hey|hi|hello|please|well|then|now|thanks|thank you|sure|(?:yes|"
@@ -64,7 +64,7 @@ _CHINESE_TURN = re.compile(r"[，；](?=(?:你|那|请问|能|可以|怎么|如�
 class StandingInstruction(NamedTuple):
     """A sentence that binds later answers, word for word, with its place in the turn.
 
-    `condition` has the words that say when it applies ("when I ask for code"), None where it says nothing of that.
+    `condition` has the words that say when it applies ("when I ask for code"); None if there are none.
     """
 
     text: str
@@ -75,10 +75,10 @@ class StandingInstruction(NamedTuple):
 
 
 def find_instructions(text: str, read: Sequence[str] = ()) -> list[StandingInstruction]:
-    """The standing instructions and preferences in a user's turn, in its order. Deterministic.
+    """The standing instructions and preferences in a user's turn, in their order there. Deterministic.
 
-    `read` are sentences of the turn that a model took for such: each counts where it stands in the turn word for
-    word, outside of code and quotations, and no rule found it.
+    `read` are sentences that a model classified as such. A sentence counts if it occurs in the turn word for word,
+    outside of code and quotations, and no rule found it.
     """
     text = text[:_MOST_CHARS]
     found = [*_found(text)]
@@ -116,7 +116,7 @@ def instructions_of(
 ) -> list[StandingInstruction]:
     """The standing instructions of a stored turn.
 
-    Of a chat message in parts only the parts of text count: results of tools and files are not the user's words.
+    Only the text parts of a chat message count: results of tools and files are not the user's words.
     """
     parts = None if message is None else message.get("content")
     if not isinstance(parts, list):
@@ -171,7 +171,7 @@ def _condition(said: str, cues: Cues) -> str | None:
 
 
 def _own_words(text: str) -> str:
-    """The text with blanks in the place of quotations and of texts that are passed on, so that offsets stay."""
+    """The text with blanks in place of quotations and passed-on texts, so that offsets stay the same."""
     text = QUOTED.sub(lambda match: " " * len(match.group()), text)
     for match in FOREIGN_TEXT.finditer(text):
         line_end = text.find("\n", match.end())
@@ -182,7 +182,7 @@ def _own_words(text: str) -> str:
 
 
 def _judge(said: str, cues: Cues) -> tuple[InstructionKind, tuple[int, int]] | None:
-    """The kind of a sentence without its opening words, and the place of the words that show it."""
+    """The kind of a sentence without its opening words, and the position of the words that determine it."""
     if _holds_once(said, cues):
         return None
     of_others = OF_OTHERS.search(said) is not None
@@ -201,7 +201,7 @@ def _judge(said: str, cues: Cues) -> tuple[InstructionKind, tuple[int, int]] | N
 
 
 def _is_asked(said: str, match: re.Match[str], cues: Cues) -> bool:
-    """Whether the words are part of a question. A question in a later clause does not matter."""
+    """Whether the words are part of a question. A question in a later clause does not count."""
     if not said.rstrip().endswith(("?", "？", "吗", "呢")):
         return False
     rest = said[match.end() :].rstrip("?？ ")
@@ -216,12 +216,12 @@ def _is_asked(said: str, match: re.Match[str], cues: Cues) -> bool:
 
 
 def _holds_once(said: str, cues: Cues) -> bool:
-    """Whether the sentence speaks of this one time, or of the past."""
+    """Whether the sentence is about this one time, or about the past."""
     return cues.once.search(said) is not None and cues.lasting.search(said) is None
 
 
 def _passage(said: str, begin: int, end: int, cues: Cues) -> tuple[int, int]:
-    """The instruction in a sentence: a short sentence whole, of a long one the clauses at the cue."""
+    """The instruction in a sentence: all of a short sentence, or the clauses at the cue of a long one."""
     turn = _CHINESE_TURN if cues is CHINESE else _ENGLISH_TURN
     longest = LONGEST_INSTRUCTION // 2 if cues is CHINESE else LONGEST_INSTRUCTION
     is_asking = said.rstrip().endswith(("?", "？"))

@@ -1,4 +1,4 @@
-"""Keys and values of facts, by which facts agree with, contradict or correct each other.
+"""Keys and values of facts, which decide whether facts agree with, contradict or correct each other.
 
 A key names an attribute that has one value at a time ("ana|lives in"). Pure functions of the words, in English and
 Chinese.
@@ -68,7 +68,8 @@ _FROM_TO_CHINESE = re.compile(
     r"把?(?P<about>[^，。]{2,12}?)从\s?(?P<old>[^，。到]{1,12}?)(?:改[为成到]|调[到成]|换成|迁移?到|切换到|切到|"
     r"降到|升到|涨到|推迟到|提前到)了?\s?(?P<new>[^，。；,]{1,20})"
 )
-# Each pattern with words of which a text must have one. A failing match is slow, and the words exclude most texts.
+# Each pattern with a list of words; the pattern is tried only if a text has one of them. A failing match is slow, and
+# the words exclude most texts.
 _CORRECTIONS: Final = (
     (_SWITCHED, (" from ",)),
     (_FROM_TO_CHINESE, ("从",)),
@@ -80,8 +81,8 @@ _KEYED_KINDS: Final = frozenset(
     {_K.EVENT, _K.NUMBER, _K.IDENTITY, _K.PLACE, _K.STATE, _K.PREFERENCE, _K.DECISION, _K.CHANGE, _K.TOOL, _K.FIX}
 )
 _HOME_KINDS: Final = frozenset({_K.PLACE, _K.IDENTITY, _K.EVENT, _K.CHANGE, _K.STATE})
-# Attributes that have one value at a time. Other attributes can have several values side by side; to list one of them
-# here would let a new fact supersede a true one.
+# Attributes that have one value at a time. Other attributes can have several values; if one were listed here, a new
+# fact could supersede a true one.
 _ONE_VALUED = re.compile(
     r"(?:^|[ -])(?:birthday|name|deadline|release(?: date)?|launch(?: date)?|budget|rent|price|cost|salary|income|"
     r"revenue|"
@@ -157,7 +158,7 @@ def _who(word: str | None, speaker: str | None) -> str:
 
 
 def correction_in(said: str) -> tuple[str, str] | None:
-    """The new and the old value, where the text itself says that the old one is wrong or outdated; else None."""
+    """The new and the old value, if the text itself says that the old one is wrong or outdated; else None."""
     lowered = said.lower()
     for pattern, hints in _CORRECTIONS:
         match = pattern.search(said) if any(hint in lowered for hint in hints) else None
@@ -212,7 +213,7 @@ def normal_key(key: str) -> str:
 
 
 def is_pronoun(word: str) -> bool:
-    """Whether a Chinese word stands for somebody or something without naming it (她, 大家, 公司)."""
+    """Whether a Chinese word refers to somebody or something without a name (她, 大家, 公司)."""
     return _PRONOUN.fullmatch(word) is not None
 
 
@@ -225,7 +226,7 @@ _BRACKETED_DATE = re.compile(r" \[\d{4}[\d\- toQ]*\]")
 
 
 def fact_identity(fact: ExtractedFact) -> str:
-    """The normal form of a fact: equal for the same fact in other words, different where a name or number differs.
+    """The normal form of a fact: equal for the same fact in other words, different if a name or number differs.
 
     For a fact with a key it is key and value, otherwise its words without filler words, in their order.
     """
@@ -237,10 +238,10 @@ def fact_identity(fact: ExtractedFact) -> str:
 
 
 def contradicts(newer: ExtractedFact, older: ExtractedFact) -> bool:
-    """Whether both facts cannot hold now, so that the newer supersedes the older.
+    """Whether the facts cannot both hold now, so that the newer supersedes the older.
 
-    They give different values to one key, or the newer calls the value of the older outdated and neither has a key
-    that tells them apart.
+    They do if they give different values to one key, or if the newer calls the value of the older outdated and at
+    least one of them has no key.
     """
     if newer.key is not None and newer.key == older.key:
         return newer.value != older.value
@@ -259,7 +260,7 @@ def contradicts(newer: ExtractedFact, older: ExtractedFact) -> bool:
 
 
 def apply_correction(newer: ExtractedFact, older: ExtractedFact) -> ExtractedFact:
-    """The newer fact in the words of the older, where it only names the value: "it's the 27th, not the 20th".
+    """The newer fact in the words of the older, if it only names the value: "it's the 27th, not the 20th".
 
     Requires `contradicts(newer, older)`. A newer fact that has a key is returned unchanged.
     """

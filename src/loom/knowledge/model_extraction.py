@@ -1,7 +1,7 @@
 """Facts and names read by a language model: the prompts, and the check of its answer against the source.
 
 An answer is data. A fact whose numbers, names or identifiers are not in the source is refused, and so is a name whose
-words are not; an unusable answer is None, and the caller falls back to rules.
+words are not. An unusable answer is None, and the caller falls back to rules.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ _MOST_ANSWERED = 200
 
 
 def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None) -> Extraction | None:
-    """The facts and names of the model's answer that the source supports, or None where the answer is unusable.
+    """The facts and names of the model's answer that the source supports, or None if the answer is unusable.
 
-    Names are asked for unless `earlier`, the turns before, is None; it may be empty.
+    Names are requested unless `earlier`, the turns before, is None; it may be empty.
     """
     text = "\n".join(source.text[start:end] for start, end in source.parts)
     who = f"\nThe speaker is {source.speaker}." if source.speaker else ""
@@ -137,7 +137,7 @@ def ask_model(llm: LanguageModel, source: Source, earlier: Sequence[str] | None)
 
 
 def _checked_mention(entry: Mapping[str, object], text: str) -> Mention | None:
-    """A name as the model gives it, or None if it cannot be one or its words are not in the text."""
+    """A name from the model, or None if it is not a name or its words are not in the text."""
     name, said = (
         " ".join(value.split()) if isinstance(value, str) else "" for value in (entry["name"], entry.get("said"))
     )
@@ -155,7 +155,7 @@ _LETTER: Final = rf"[^\W{HAN}]"
 
 
 def _occurs_in(said: str, text: str) -> bool:
-    """Whether a text holds these words, as whole words where words are spaced: "he" does not occur in "the"."""
+    """Whether a text contains these words; in scripts with spaces, as whole words: "he" does not occur in "the"."""
     plain = _folded(said)
     before = "" if is_han(plain) else rf"(?<!{_LETTER})"
     after = "" if is_han(plain[-1:]) else rf"(?!{_LETTER})"
@@ -167,7 +167,7 @@ def _folded(text: str) -> str:
 
 
 def _checked_fact(entry: object, text: str, source: Source) -> ExtractedFact | None:
-    """A fact as the model gives it, or None if it is malformed, not to be believed or not supported by the text."""
+    """A fact from the model, or None if it is malformed, untrusted or not supported by the text."""
     if not isinstance(entry, dict):
         return None
     content, kind_name = entry.get("content"), entry.get("type")
@@ -206,7 +206,7 @@ def _checked_fact(entry: object, text: str, source: Source) -> ExtractedFact | N
 
 
 def _span_of(said: str, source: Source) -> tuple[int, int]:
-    """The span of the statement that shares most words with a fact."""
+    """The span of the statement that shares the most words with a fact."""
     words = set(normal_text(said).split()) | set(han_characters(said))
     best, span = 0, (source.parts[0] if source.parts else (0, len(source.text)))
     for start, end in source.parts:

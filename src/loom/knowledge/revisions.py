@@ -45,7 +45,7 @@ _CHINESE: Final = re.compile(
 
 
 def revision_in(said: str) -> str | None:
-    """The new value, where a text is only a correction; else None."""
+    """The new value, if a text is only a correction; else None."""
     match = _CHINESE.fullmatch(said) if is_chinese(said) else _ENGLISH.fullmatch(said)
     if match is None or not any(found for name, found in match.groupdict().items() if name != "value"):
         return None
@@ -53,12 +53,12 @@ def revision_in(said: str) -> str | None:
     return value
 
 
-# "Make it 5" after "the budget is 900" speaks of something else.
+# "Make it 5" after "the budget is 900" is about something else.
 _MOST_TIMES: Final = 10.0
 
 
 def revised(newer: ExtractedFact, older: ExtractedFact, at: datetime) -> ExtractedFact | None:
-    """A bare correction of the moment `at` in the words of the fact that it corrects; None where it does not apply.
+    """A bare correction, made at the time `at`, in the words of the fact that it corrects; None if it does not apply.
 
     It corrects a fact with exactly one number, or one date, of the same sort as the new value.
     """
@@ -79,7 +79,7 @@ def revised(newer: ExtractedFact, older: ExtractedFact, at: datetime) -> Extract
 
 
 def _outdated(value: str, older: ExtractedFact) -> tuple[str, str] | None:
-    """The value of a fact that is corrected, and its replacement: of a number with a unit, the number."""
+    """The corrected value of a fact, and its replacement; for a number with a unit, the number alone."""
     said = _DAYS.sub("", older.content.partition(": ")[2])
     if any(pattern.fullmatch(value) for pattern in (DATE_ENGLISH, DATE_CHINESE)):
         pattern = DATE_CHINESE if is_chinese(older.content) else DATE_ENGLISH
@@ -104,6 +104,6 @@ _DIGITS: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def _amount(number: str) -> float:
-    """The number that a value holds; 0 where it holds none."""
+    """The number in a value; 0 without one."""
     digits = _DIGITS.search(number)
     return float(digits.group().replace(",", "")) if digits else 0.0

@@ -66,7 +66,7 @@ def _shortening() -> dict[str, re.Pattern[str]]:
             "一共(?=\\s?\\d)|"
             f"(?<!不)是(?=\\s?[\\dA-Za-z])|(?<={_HAN})\\s(?=[\\dA-Za-z])"
         ),
-        # Prepositions stay where a number or a name follows: "from 5 to 50", "moved to Lisbon".
+        # Prepositions before a number or a name stay: "from 5 to 50", "moved to Lisbon".
         "telegram": re.compile(
             rf"\b(?:(?:(?<!out )of|for|in|on(?! ?$)|at|to|into|onto)\b(?! (?-i:[\dA-Z])|-)(?! {_COUNTED})|"
             r"(?:this|these|those|his|her|their|my|he|she|you|i|do|does|did|be|about|please|itself|us(?! ?$)|"
@@ -79,7 +79,7 @@ def _shortening() -> dict[str, re.Pattern[str]]:
             # "四十一个小时" must not become forty hours, nor "一个月" a month without its number.
             "(?<![〇零一二两三四五六七八九十百千万\\d第每])一[个种](?!月|半|小时|钟|星期|礼拜|季度|人|亿|世纪)|"
             "这样|同时|"
-            # Words of manner that say nothing by themselves, but not where they are part of another word.
+            # Words of manner without content of their own, unless they are part of another word.
             "^那(?![么边里儿时年天是几曲霸个种些台条张本位家件次回份套间栋辆只头根块片封笔批段面层场部项句期顿双对副棵颗])|"
             "(?<![成早高低迁造将不])就(?![业医读近地算诊职餐寝位要绪])|"
             f"(?<![{_COUNTED_CHINESE}这那几手门车火拖扫])把(?![握手关戏柄脉门控式])|"
@@ -100,17 +100,17 @@ def _shortening() -> dict[str, re.Pattern[str]]:
 def clause_forms(
     said: str, machine: bool, doer: str | None = None, *, state: bool = False
 ) -> tuple[str, str, str, str]:
-    """A clause at four lengths: as said, without padding, without light words, and as a telegram.
+    """A clause at four lengths: unchanged, without padding, without light words, and as a telegram.
 
-    The telegram does not begin with the name of the `doer`, which its source tells. A `state` keeps its "is", so that
-    it is read as one when the summary is summarised.
+    The telegram does not begin with the name of the `doer`, which its source has. A `state` keeps its "is", so that a
+    summary of the summary still recognises it as a state.
     """
     parts = _shortening()
     if machine:
         short = said if len(said) <= _LONGEST_MACHINE_LINE else said[: _LONGEST_MACHINE_LINE - 1].rstrip() + "…"
         return said, short, short, short
     tail = parts["tail"].search(said)
-    # A tail with a number in it carries something after all.
+    # A tail with a number carries information.
     body = said if tail is None or any(map(str.isdigit, tail.group())) else said[: tail.start()]
     short = _tidy(parts["padding_chinese"].sub("", parts["padding"].sub("", parts["aside"].sub("", body))))
     short = short if len(short) >= 4 else said

@@ -1,7 +1,7 @@
 """The stand-in of a record: its key statements, with a mark where text was left out.
 
-A short record stands for itself. A stand-in is computed from the record at each read; the original stays in the log,
-word for word.
+A short record is its own stand-in. A stand-in is computed from the record at each read; the original stays in the
+log, word for word.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_TAGS = 3
 _OMITTED = " […]"
 # A text up to this many times as long as its key statements is kept whole: the marks would take as much as is saved.
 _WHOLE = 4 / 3
-# The part of a long text that is searched for key statements: a writer waits for this.
+# The part of a long text that is searched for key statements, while a writer waits.
 _READ_CHARS = 2_000
-# A stand-in needs no statements that weigh less: thoughts, questions, requests.
+# Statements of less weight (thoughts, questions, requests) are left out.
 _KEY_WEIGHT = 0.5
 
 
@@ -81,7 +81,7 @@ def _tags(record: Record | Draft, task: dict[str, Any] | None) -> list[str]:
 
 
 def stand_in_task(record: Record) -> Task:
-    """The stand-in as a task, under the same id, with `stand_in` and the size of the whole in its metadata."""
+    """The stand-in as a task, under the same id, with `stand_in` and the size of the whole record in its metadata."""
     summary = stand_in(record)
     return Task(
         task_id=record.id,
@@ -96,15 +96,15 @@ def stand_in_task(record: Record) -> Task:
 def key_statements(text: str, weight: float) -> str:
     """The statements of a text that matter most, on one line and in its order, about `weight` tokens long together.
 
-    A mark stands where text was left out. A text that is hardly longer is returned whole, and of one without such
-    statements the beginning.
+    A mark shows each gap. A text that is hardly longer is returned whole; a text without such statements is cut to
+    its beginning.
     """
     if len(text) <= 4 * _WHOLE * weight and _weight(text) <= _WHOLE * weight:
         return _one_line(text)
     read = text[:_READ_CHARS]
     chosen: list[Statement] = []
     room = weight
-    # The heaviest first; of equals those with more names and numbers for their length, then the earlier ones.
+    # The heaviest first; among equals, those with more names and numbers for their length, then the earlier ones.
     for one in sorted(filter(_is_key, statements(read)), key=lambda one: (-one.weight, -_density(one), one.start)):
         cost = _weight(one.text)
         if cost <= room:
@@ -128,7 +128,7 @@ def _is_key(statement: Statement) -> bool:
 
 
 def _density(statement: Statement) -> float:
-    """The names, numbers, dates and identifiers of a statement, for its length."""
+    """The number of names, numbers, dates and identifiers in a statement, relative to its length."""
     said = statement.specifics
     return len({*said.numbers, *said.dates, *said.names, *said.identifiers}) / (1.0 + _weight(statement.text))
 
@@ -154,12 +154,12 @@ def beginning(text: str, weight: float) -> str:
 
 
 def _marked(line: str, text: str, weight: float) -> str:
-    """A line that fits, with the mark if it is not the whole text."""
+    """The line, with the mark if it is not the whole text."""
     return line if len(text) <= weight * 40 else line + _OMITTED
 
 
 def _whole_words(line: str, position: int) -> str:
-    """The line up to the position, without half a word at the end where words are divided by spaces."""
+    """The line up to the position, without a partial word at the end in scripts with spaces."""
     space = line.rfind(" ", max(0, position - 20), position + 1)
     return line[: space if space > 0 else position].rstrip()
 

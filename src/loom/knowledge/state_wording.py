@@ -1,4 +1,4 @@
-"""States in words: a clause that says what a subject is now, its subject, the relation, and the value.
+"""Reads the state from a clause: its subject, the relation, and the value.
 
 "The deploy server is heron", "we moved the launch to 11 May" and 主分支改成 main 了 state something; a question, a
 supposition, a plan and an event do not. `states` compares them. Pure functions of one clause, in English and Chinese,
@@ -23,7 +23,7 @@ from loom.text.words import word_set
 __all__ = ["CHANGED", "LASTING_SCALES", "Frame", "State", "frame_in", "has_one_value", "state_in"]
 
 CHANGED: Final = "changed"
-"""The relation of a clause that only says what something changed to, whatever it was before."""
+"""The relation of a clause that gives only the new value of something."""
 
 _LONGEST_CLAUSE: Final = 160
 _MOST_WORDS: Final = 8
@@ -31,14 +31,14 @@ _MOST_WORDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a clause says of a subject.
+    """The state of a subject, as one clause gives it.
 
-    `subject` are the words that name it; `head` is the one that says what it is ("limit" of "the limit for uploads").
-    `sort` is that of the value: "date", "number" (with its `unit`), "status", "name", "kind" ("a nurse"), "manner"
-    (another adjective) or "phrase". `groups` are the scales of a status or colour: of one scale, one holds.
-    `renewed` is True where the clause itself says that this is new (now, changed to, 现在, 改成), and `definite`
-    where the subject is one known thing ("the server", not "Ana" or "I"). `proper` is True where the value is one
-    proper name or identifier (heron-2, PostgreSQL).
+    `subject` are the words that name it; `head` is the main noun ("limit" of "the limit for uploads"). `sort` is the
+    sort of the value: "date", "number" (with its `unit`), "status", "name", "kind" ("a nurse"), "manner" (another
+    adjective) or "phrase". `groups` are the scales of a status or colour; two values on one scale exclude each other.
+    `renewed` is True if the clause itself says that the value is new (now, changed to, 现在, 改成), and `definite` if
+    the subject is one known thing ("the server", not "Ana" or "I"). `proper` is True if the value is one proper name
+    or identifier (heron-2, PostgreSQL).
     """
 
     subject: frozenset[str]
@@ -53,7 +53,7 @@ class State:
     proper: bool = False
 
 
-# Of the values on one scale, one holds at a time. A word can be on several.
+# Scales: a subject has one value of each scale at a time. A word can be on several scales.
 _SCALES: Final = MappingProxyType(
     {
         "available": "up|down|online|offline|available|unavailable|reachable|unreachable|broken|working|running|"
@@ -83,7 +83,7 @@ _SCALES: Final = MappingProxyType(
     }
 )
 LASTING_SCALES: Final = frozenset(("available", "progress", "result", "switch", "place", "door"))
-"""The scales that say how far something is: a word of one ends a word of another ("active", "has been cancelled")."""
+"""The scales of progress: a word on one of them ends a word on another ("active", "has been cancelled")."""
 
 _GROUPS: Final[dict[str, frozenset[str]]] = {}
 for _scale, _words in _SCALES.items():
@@ -92,9 +92,9 @@ for _scale, _words in _SCALES.items():
 
 
 def state_in(clause: str, speaker: str | None = None) -> State | None:
-    """What a clause states; None where it states nothing that a later clause could replace.
+    """The state that a clause gives; None if a later clause could not replace it.
 
-    `speaker` is whom "my" and 我的 refer to.
+    `speaker` is the person to whom "my" and 我的 refer.
     """
     said = without_opening(" ".join(clause.split())).strip(" .!,;:。！，；：~～")
     if not said or len(said) > _LONGEST_CLAUSE:
@@ -104,7 +104,7 @@ def state_in(clause: str, speaker: str | None = None) -> State | None:
 
 
 def _at_home(said: str, speaker: str, chinese: bool, *, renewed: bool) -> State | None:
-    """Where somebody lives or works, in whatever words."""
+    """The place where somebody lives or works, in any wording."""
     home = home_in(said, chinese)
     if home is None or home.attribute == WORKS_AS or not (chinese or home.value[0].isupper()):
         return None
@@ -177,7 +177,7 @@ _ENGLISH: Final = tuple(
         ("label", r"(?P<about>[A-Za-z][\w-]*(?: [\w-]+){0,5}): (?P<value>\S.{0,40})"),
     )
 )  # fmt: skip
-# Verbs that say how many: what else they say can be true of several things at once.
+# Verbs whose number is a state. Their other objects can be true of several things at once.
 _COUNTING: Final = word_set("hold holds has have contain contains take takes last lasts weigh weighs allow allows "
                             "serve serves handle handles employ employs")  # fmt: skip
 _NO_SUBJECT: Final = word_set("""
@@ -257,7 +257,7 @@ def _of_match(form: str, found: dict[str, str | None], speaker: str, renewed: bo
         return
     terms, head, definite = subject
     if head in _FIRST and form != "verb":
-        return  # what I am or went to is a mood or an errand
+        return  # "I am ..." and "I went to ..." tell a mood or an errand
     renewed = renewed or form in ("moved", "done") or re.search(r"\bnew\b", about) is not None
     relation = CHANGED if form == "moved" else "is"
     value = _ADJUNCT.sub("", value).strip(" .!")
@@ -336,7 +336,7 @@ def _valued(
 
 
 def _subject(about: str, speaker: str) -> tuple[frozenset[str], str, bool] | None:
-    """The terms of a subject, its head, and whether it is one known thing; None where it names nothing certain."""
+    """The terms of a subject, its head, and whether it is one known thing; None if it is vague."""
     about = re.sub(r" (?:that )?(?:i|we) \w+$", "", about, flags=re.IGNORECASE)  # "the linter we use"
     words = about.lower().replace("’", "'").split()
     if not words or words[0] in _NO_SUBJECT or len(words) > _MOST_WORDS or _NO_NOUN & {*words}:
@@ -344,7 +344,7 @@ def _subject(about: str, speaker: str) -> tuple[frozenset[str], str, bool] | Non
     terms = _terms(about, speaker)
     named = re.split(r" (?:of|for|in|on|at|to|from|with) ", about.lower())[0].split() or words
     if named[-1] in ("number", "total") and named != words:
-        named = ["count"]  # of a kind of things, which every example has
+        named = ["count"]  # about a kind of things, true of each of them
     definite = words[0] in ("the", "our", "my", "her", "his", "their", "your") or "'s" in words[0] or len(words) > 1
     return (terms, named[-1], definite) if terms else None
 
@@ -368,7 +368,7 @@ def _plain(value: str) -> str:
     return re.sub(r"^(?:the|on|at|by|in|every|about|around) ", "", value.lower().strip(" .!\"'`“”‘’。！"))
 
 
-# What has one value at a time, by its last word. Other things can have several values side by side.
+# The last words of attributes with one value at a time. Other things can have several values side by side.
 _ATTRIBUTE: Final = re.compile(
     r"(?:birthday|name|deadline|due date|date|release|launch|budget|rent|price|salary|income|revenue|port|version|"
     r"address|e-?mail|number|password|code|rate|timeout|limit|quota|size|age|weight|height|temperature|pressure|accuracy|"
@@ -435,7 +435,7 @@ _CHINESE: Final = tuple(
         ("label", f"(?P<about>[{HAN}A-Za-z0-9 ]{{2,14}})[：:]\\s?(?P<value>[^，。]{{1,24}})"),
     )
 )  # fmt: skip
-_PLAIN_TAILS: Final = ("跑", "运行", "执行")  # that it runs is no more than that it is
+_PLAIN_TAILS: Final = ("跑", "运行", "执行")  # "running" says no more than "is"
 _HELD: Final = re.compile(r"\s*(?:了|的|啦|呢|吧|啊)+$")
 _NO_SUBJECT_CHINESE: Final = re.compile(
     "(?:当[时年初]|早上|上午|中午|下午|晚上|今天|昨天|前天|刚|后来|然后|所以|但|不过|其实|反正|就|那|一|还|再|又|才|只|都|很|"
@@ -546,13 +546,13 @@ def _chinese_subject(about: str, speaker: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The words of a clause without those that only say that it is new, for clauses whose verb no pattern knows."""
+    """The words of a clause without those that only mark it as new, for clauses whose verb is in no pattern."""
 
     words: tuple[str, ...]
     renewed: bool
 
     def renews(self, older: Frame) -> bool:
-        """Whether this clause differs from the older one in its value alone, and says that the value is new."""
+        """Whether this clause differs from the older one only in its value, and says that the value is new."""
         if not self.renewed or self.words == older.words:
             return False
         start = _shared(self.words, older.words)
@@ -560,7 +560,7 @@ class Frame:
         new, old = (words[start : len(words) - end] for words in (self.words, older.words))
         before, after = self.words[:start], self.words[len(self.words) - end :]
         if not new or not old or max(len(new), len(old)) > _LONGEST_NEW or {*new} & {*old}:
-            return False  # with words in common they differ in two places: the subject is another one
+            return False  # with words in common, they differ in two places: the subjects differ
         chinese = _HAN_WORD.fullmatch(before[-1] if before else "") is not None
         return (_value_follows_chinese if chinese else _value_follows)(before, new, old, after)
 
@@ -575,7 +575,7 @@ _NEW_IN_FRAME: Final = re.compile(
 )
 _DETERMINERS: Final = word_set("the our my his her their i we")
 _LEADING: Final = word_set("in on at by with from to under near for as of into between")
-# Of these, a new value stands beside the old one: "we support Windows now".
+# With these verbs, a new value is added to the old one: "we support Windows now".
 _MANY_VALUED: Final = word_set(
     "has have support supports contain contains include includes like likes love loves need needs use uses depend "
     "depends sell sells offer offers serve serves know knows own owns play plays eat eats speak speaks accept accepts"
@@ -587,7 +587,7 @@ _ORDINAL_CHINESE: Final = re.compile("[号步章页期楼层室班组年月日�
 
 
 def frame_in(clause: str) -> Frame | None:
-    """The words of a clause that may tell a value; None for a question, a supposition, a plan or a negation."""
+    """The frame of a clause that may give a value; None for a question, a supposition, a plan or a negation."""
     said = without_opening(" ".join(clause.split())).strip(" .!,;:。！，；：~～")
     if not said or len(said) > _LONGEST_CLAUSE:
         return None
@@ -610,13 +610,13 @@ def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
 def _value_follows(
     before: tuple[str, ...], new: tuple[str, ...], old: tuple[str, ...], after: tuple[str, ...]
 ) -> bool:
-    """Whether what differs comes after the subject and its verb, and is one value in the place of another."""
-    own = before[:1] in (("i",), ("we",))  # "we keep" has no s
+    """Whether the difference comes after the subject and its verb, and is one value in place of another."""
+    own = before[:1] in (("i",), ("we",))  # "we keep" has no -s
     verbs = [word for at, word in enumerate(before) if at and ((own and at == 1) or _VERB.fullmatch(word))]
     if len(before) < 3 or not verbs or before[0] not in _DETERMINERS or _MANY_VALUED & {*verbs}:
         return False
     if after and after[0] not in _LEADING and not _NUMBERED.fullmatch(new[0]):
-        return False  # what follows may be the verb
+        return False  # the following word may be the verb
     if bool(_NUMBERED.fullmatch(new[0])) != bool(_NUMBERED.fullmatch(old[0])):
         return False
     return not ({new[0], old[0]} & _LEADING)

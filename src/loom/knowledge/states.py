@@ -1,7 +1,7 @@
-"""The newest form of each state in a dialogue: what a turn says of a subject goes when a later turn renews it.
+"""The newest form of each state in a dialogue: a statement about a subject is removed when a later turn renews it.
 
-The statements need not be worth keeping as facts. `state_wording` reads a state out of a clause; here two states are
-compared, and replaced clauses are taken out of their turns. Events, with their causes, are never replaced.
+The statements need not be worth keeping as facts. `state_wording` reads the state from a clause; this module compares
+states, and removes replaced clauses from their turns. Events and their causes are never replaced.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from loom.text.statements import Statement, clauses
 
 __all__ = ["is_state", "newest_states", "replaces"]
 
-# Of one subject, a later state is compared with this many before it.
+# A state is compared with this many earlier states of the same subject.
 _LOOK_BACK: Final = 16
 
 
 def replaces(newer: State, older: State) -> bool:
-    """Whether two states cannot hold together, so that the newer one replaces the older."""
+    """Whether two states exclude each other, so that the newer one replaces the older one."""
     if newer.subject != older.subject or (newer.value, newer.unit) == (older.value, older.unit):
         return False
     relations = {newer.relation, older.relation} - {CHANGED}
@@ -60,7 +60,7 @@ def replaces(newer: State, older: State) -> bool:
 
 
 def is_state(statement: Statement) -> bool:
-    """Whether a clause of the statement says what something is now, or what an attribute is."""
+    """Whether a clause of the statement gives the present state of something, or the value of an attribute."""
     if statement.machine or not may_state(statement, assistant=False):
         return False
     states = (state_in(part.text) for part in _parts(statement))
@@ -68,7 +68,7 @@ def is_state(statement: Statement) -> bool:
 
 
 class _Held(NamedTuple):
-    """A clause with its place: what it states, if that is known, its words, the turn, and the part of its text."""
+    """A clause with its state, if that is known, its words, its turn, and its place in the text of the turn."""
 
     state: State | None
     frame: Frame | None
@@ -78,7 +78,7 @@ class _Held(NamedTuple):
 
     def is_renewed_by(self, newer: _Held) -> bool:
         if self.state is not None and newer.state is not None:
-            # Side by side in one turn they are a list, unless the later one says that it is new.
+            # Two states in one turn are a list, unless the later one says that it is new.
             return (self.turn < newer.turn or newer.state.renewed) and replaces(newer.state, self.state)
         return self.frame is not None and newer.frame is not None and newer.frame.renews(self.frame)
 
@@ -86,7 +86,7 @@ class _Held(NamedTuple):
 def newest_states(turns: Sequence[Turn]) -> list[Turn]:
     """The turns, in the order of time, without the clauses whose state a later one replaces.
 
-    Words of tools are left as they are, and replace nothing. A turn of which nothing is left is left out.
+    Turns of tools are unchanged, and replace nothing. A turn without remaining clauses is left out.
     """
     held: dict[object, list[_Held]] = {}
     gone: dict[int, list[tuple[int, int]]] = {}
@@ -118,7 +118,7 @@ _MARKS: Final = " .!?;,:。！？；，：\n"
 
 
 def _keys(state: State | None, frame: Frame | None, speaker: str) -> Iterator[object]:
-    """What clauses are compared by: the subject of a state, and the first words of a frame."""
+    """The keys by which clauses are compared: the subject of a state, and the first words of a frame."""
     if state is not None:
         yield state.subject
     if frame is not None and len(frame.words) > 2:
@@ -130,7 +130,7 @@ _FIRST_PERSON: Final = frozenset(("i", "my", "me", "mine", "我"))
 
 
 def _stating_clauses(text: str) -> Iterator[Statement]:
-    """The clauses of a text that assert something, without those that are told with their cause: these are events."""
+    """The clauses of a text that assert something. Clauses with a cause are left out, because they are events."""
     for statement in statements(text):
         if not statement.machine and may_state(statement, assistant=False):
             yield from _parts(statement)
@@ -148,7 +148,7 @@ _ENDING: Final = re.compile(r"[.!?。！？]$")
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The text without these clauses, and without the commas and joining words that only held them together."""
+    """The text without these clauses, and without the commas and conjunctions that only joined them."""
     kept = ""
     start = 0
     for begin, end in spans:

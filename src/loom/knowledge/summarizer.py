@@ -1,8 +1,8 @@
 """Summaries of dialogues within a token budget.
 
-With a language model the `Summarizer` uses the attention prompt and checks the answer; without one, or where the
-answer is unusable, it chooses and shortens statements (`extractive`), which is deterministic. A summary does not
-replace the original, which stays in the log, word for word.
+With a language model the `Summarizer` uses the attention prompt and checks the answer. Without one, or if the answer
+is unusable, it chooses and shortens statements (`extractive`), which is deterministic. A summary does not replace the
+original, which stays in the log, word for word.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 _logger = logging.getLogger(__name__)
 
 KEEP_FROM: Final = 0.6
-"""Statements of at least this weight are kept first: six of ten points, so that key decisions are among them."""
+"""Statements of at least this weight are kept first: six of ten points, which includes key decisions."""
 
 COMPRESS_PROMPT: Final = """\
 Compress the dialogue below into a short memory, the way attention works: keep what will matter, let go of the rest.
@@ -78,7 +78,7 @@ COMPRESS_CONFIG: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message or action of a dialogue that is summarised."""
+    """One message or action of the dialogue to summarise."""
 
     id: str
     text: str
@@ -90,7 +90,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One statement of a summary, as it stands there, and the turn it comes from."""
+    """One statement of a summary, word for word, and the turn it comes from."""
 
     text: str
     source: str
@@ -100,9 +100,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A dialogue in few tokens: never more than asked for, counted by the summarizer's own counter.
+    """A dialogue in few tokens: at most the requested number, counted by the summarizer's own counter.
 
-    `sources` are the turns whose statements are in it, in order. A model does not say what it used, so that its
+    `sources` are the turns whose statements are in it, in order. A model does not report what it used, so its
     summaries name every turn and have no `kept`.
     """
 
@@ -117,9 +117,9 @@ class Summarizer:
     """Summaries of dialogues within a token budget, in the language of the dialogue.
 
     Without `llm` it chooses clauses by the probability that they matter (`classifier`) and the weight of their kind
-    (`statement_kinds.WEIGHTS`), and shortens them as far as the budget requires. The answer of a model is used if it
-    keeps to the budget and states no number, name or identifier that the dialogue does not have. `weights` replace
-    the shipped ones.
+    (`statement_kinds.WEIGHTS`), and shortens them to fit the budget. The answer of a model is used if it keeps to the
+    budget and states no number, name or identifier that the dialogue does not have. `weights` replace the shipped
+    ones.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Summarizer:
         self._weights = weights
 
     def summarize(self, turns: Iterable[Turn], *, budget: int, readable: bool = False) -> Summary:
-        """The turns, given in the order of time, in at most `budget` tokens.
+        """Summarise turns, given in the order of time, in at most `budget` tokens.
 
-        By rules, a `readable` summary says who speaks and keeps the words of each clause; otherwise clauses are
-        shortened down to telegrams, and more of them have room.
+        Without a model, a `readable` summary says who speaks and keeps the words of each clause; otherwise clauses
+        are shortened, down to telegrams, and more of them fit.
         """
         checked_whole(budget, "the budget of a summary, in tokens,")
         told = [*turns]
@@ -159,13 +159,13 @@ class Summarizer:
         return key_clauses(newest_states([*turns]), budget, self.counter, self._weights)
 
     def summarize_messages(self, messages: Iterable[Mapping[str, Any]], *, budget: int) -> Summary:
-        """Chat messages (text, parts, tool calls and results) in at most `budget` tokens."""
+        """Summarise chat messages (text, parts, tool calls and results) in at most `budget` tokens."""
         return self.summarize(turns_of_messages(messages), budget=budget)
 
     def _asked(self, llm: LanguageModel, turns: list[Turn], holding: list[Turn], budget: int) -> Summary | None:
-        """The model's summary of the turns that are left when states have their newest form; None if unusable.
+        """The model's summary of the turns with each state in its newest form; None if it is unusable.
 
-        What it says is compared with all the turns: "raised from 900 to 1100" is supported.
+        Its statements are checked against all the turns, so "raised from 900 to 1100" is supported.
         """
         from loom.knowledge.model_extraction import is_supported
 
@@ -191,7 +191,7 @@ def _dialogue(turns: Iterable[Turn]) -> str:
 
 
 def turns_of_messages(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
-    """Chat messages as turns: their id, or their place in the list; calls and results of tools as text."""
+    """Chat messages as turns, with their id or their place in the list; calls and results of tools as text."""
     turns = []
     for place, message in enumerate(messages):
         if not isinstance(message, Mapping):

@@ -1,4 +1,4 @@
-"""How a fact is worded: without its opening and closing words, in the third person, with its dates written out.
+"""The wording of facts: without opening and closing words, in the third person, and with complete dates.
 
 Pure functions from a statement to the words of a fact, in English and Chinese.
 """
@@ -34,7 +34,7 @@ __all__ = [
 
 
 END_MARKS: Final = " \t\n。．.!！；;，,～~：:"
-"""The punctuation that a fact does not end with."""
+"""The punctuation that is removed from the end of a fact."""
 
 _CONNECTIVE = re.compile(
     r"(?:and then|and now|and|but|so|then|which|while|although|though|that|plus)\s+|(?:但是?|不过|而且|并且|所以|"
@@ -81,7 +81,8 @@ _CLOSING = re.compile(
 
 
 def reworded(text: str, speaker: str | None) -> str:
-    """A clause as a summary words it: on one line, without opening and closing words, the speaker named."""
+    """A clause in the wording of a summary: on one line, without opening and closing words, with the speaker's
+    name."""
     text = " ".join(spoken(text, is_chinese(text)).split()).strip(END_MARKS)
     return third_person(text, speaker) if speaker else text
 
@@ -108,9 +109,9 @@ _TOPIC = re.compile(
 
 
 def word_decision(said: str, before: str, chinese: bool) -> str:
-    """The decision alone, "use X", without the words that call it one.
+    """The decision alone ("use X"), without the words that announce it.
 
-    A topic that only the text `before` it names is written into it.
+    A topic that only the text `before` names is inserted.
     """
     match = (_DECIDED_CHINESE if chinese else _DECIDED).match(said)
     if match is None or len(said) - match.end() < 4:
@@ -136,14 +137,14 @@ _REASON_LEAD = re.compile(
 
 
 def word_reason(said: str) -> str:
-    """The reason alone, without the words that call it one."""
+    """The reason alone, without the words that announce it."""
     opening = _REASON_OPENING.match(said) or _REASON_LEAD.match(said)
     return said[opening.end() :] if opening is not None and len(said) - opening.end() >= 2 else said
 
 
 # --- third person ------------------------------------------------------------------------------------------
 
-# With verbs whose past form is the present one: after "I" they are more often past.
+# Verbs whose past form is the same as the present: after "I" they are more often past.
 _PAST = PAST_VERBS | word_set("put quit read set cut hit let")
 _UNCHANGED = word_set(
     "will would can could should must may might shall used cannot can't won't couldn't wouldn't shouldn't"
@@ -181,7 +182,7 @@ def third_person(said: str, speaker: str) -> str:
         if match["subject"]:
             return f"{speaker}{match['adverbs']}{_verb_in_third_person(match['verb'])}"
         if match["mine"]:
-            # Once the name is there, "their" reads better and is as clear.
+            # After the name, "their" reads better and is as clear.
             return (
                 "their"
                 if speaker in said[: match.start()] or _SUBJECT_BEFORE.search(said, 0, match.start())
@@ -223,7 +224,7 @@ _TIME_AFTER = re.compile(
 )
 
 
-# A day that comes every year, or one that lies as many years back as somebody is old.
+# A day that recurs every year, or a day of birth.
 _EVERY_YEAR = re.compile(
     r"\b(?:birthday|anniversary)\b(?! (?:party|dinner|lunch|trip|present|gift|cake|do|drinks?)\b)"
     r"|\b(?:I was|we were|(?:mother|father|mum|mom|mam|dad|parents?|grand(?:mother|father|ma|pa|ad|mum)|wife|husband|"
@@ -237,10 +238,10 @@ _EVERY_YEAR = re.compile(
 
 
 def with_dates(said: str, at: datetime) -> str:
-    """The text with the days in brackets after each date in it that says no year: "last Friday [2026-02-27]".
+    """The text with the days in brackets after each date without a year: "last Friday [2026-02-27]".
 
-    `at` is when it was said. Vague dates ("a few days ago"), recurring ones ("on Fridays", a birthday) and the births
-    of grown people stay without: which year they mean is not known.
+    `at` is the time of the statement. Vague dates ("a few days ago"), recurring ones ("on Fridays", a birthday) and
+    the births of adults get no days, because their year is unknown.
     """
     marks: list[tuple[int, str]] = []
     every_year = _EVERY_YEAR.search(said) is not None
@@ -259,7 +260,7 @@ def with_dates(said: str, at: datetime) -> str:
 
 
 def written_span(span: Span) -> str:
-    """A span as a day, a month, a quarter or a year where it is one, else as its first and last: "2026-03-09"."""
+    """A span as a day ("2026-03-09"), a month, a quarter or a year if it is one, else as its first and last day."""
     first, last = span.first, span.last
     if first == last:
         return str(first)

@@ -1,7 +1,7 @@
 """One agent's memory: tiers, scopes, pools and background derivation over one store.
 
-`LoomMemory` and `MemoryManager` compose the rooms below. Modules here carry the names that the design documents give
-them; where the code belongs lower, they re-export it. Building prompts is the work of `loom.context`.
+`LoomMemory` and `MemoryManager` compose the rooms below. Modules here have the names that the design documents give
+them; some re-export code of a lower room. Building prompts is the work of `loom.context`.
 """
 
 from __future__ import annotations

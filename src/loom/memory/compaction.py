@@ -33,9 +33,9 @@ __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
 
 Publish = Callable[[], AbstractContextManager[Transaction]]
 
-# A summary of fewer tokens of originals would be too short to say anything.
+# The fewest tokens of originals: a summary of fewer would be too short to say anything.
 _SMALLEST_BLOCK = 160
-# A summary is compared with the most important clauses, this many times its length in total.
+# A summary is compared with the most important clauses, which together have this many times its length.
 _COMPARED = 2
 
 _LEAST_TRUSTED = (Trust.UNKNOWN, Trust.WEB, Trust.TOOL, Trust.AGENT, Trust.USER)
@@ -43,12 +43,12 @@ _LEAST_TRUSTED = (Trust.UNKNOWN, Trust.WEB, Trust.TOOL, Trust.AGENT, Trust.USER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
-    """The size of a block, what its summary must keep, and when compaction goes further.
+    """The size of a block, the least fidelity of its summary, and the limits of further compaction.
 
     `block_tokens` of neighbouring originals are a block. `summary_ratio` is the largest size of its summary, as a
-    share. `fidelity_threshold` is the share of the words of the most important clauses that it must keep: on our
-    dialogues summaries keep 0.4 to 0.5, random sentences 0.1 to 0.2, and summaries of other dialogues less than 0.1.
-    Records below `min_importance` are not summarised.
+    share. `fidelity_threshold` is the least share of the words of the most important clauses that the summary must
+    keep: on our dialogues summaries keep 0.4 to 0.5, random sentences 0.1 to 0.2, and summaries of other dialogues
+    less than 0.1. Records below `min_importance` are not summarised.
 
     Above `trigger_threshold`, a share of the tier's budget, smaller stretches are summarised too, until
     `target_ratio` is reached. A memory does so by itself at most once in `cooldown_seconds`.
@@ -100,7 +100,7 @@ class _Stretch(NamedTuple):
     """The records of one summary, in the order of writing, and their size in the tier.
 
     The last `archived` of them are in the tier. The others are the sources of the summary `older`, which replaces
-    them there. A stretch that is `due` is a block; others may become one.
+    them there. A stretch that is `due` is a block; another may become one.
     """
 
     records: list[Record]
@@ -133,15 +133,16 @@ class MemoryCompactor:
         self._segments = segment_store
         self._summarizer = summarizer or Summarizer(token_counter=self._counter)
         self._checker = FidelityChecker(keyword_threshold=self.config.fidelity_threshold)
-        self._settled: dict[int, _Settled | None] = {}  # residents that are not to be summarised, by sequence number
-        self._seen = 0  # the tokens of the tier at the last look
+        self._settled: dict[int, _Settled | None] = {}  # residents that must not be summarised, by sequence number
+        self._seen = 0  # the tokens of the tier at the last check
 
     def should_compact(self) -> bool:
         """Whether the archive tier has reached the trigger."""
         return self._usage() >= self.config.trigger_threshold * self._budget()
 
     def may_have_blocks(self) -> bool:
-        """Whether enough came to the archive tier since the last look that there may be a block to summarise."""
+        """Whether enough records entered the archive tier since the last check that there may be a block to
+        summarise."""
         usage = self._usage()
         self._seen = min(self._seen, usage)  # some residents may have left
         return usage >= self._seen + self.config.block_tokens
@@ -196,7 +197,7 @@ class MemoryCompactor:
         """Summarise the current versions of a summary's sources again, and replace the old summary.
 
         Returns the id of the new one. Returns None if the old one no longer holds or was not made by the memory, or
-        if the new one is not faithful enough: then it is withdrawn, and its sources have their places back.
+        if the new one is not faithful enough: then the old one is withdrawn, and its sources return to their places.
         """
         store, tiers = self._memory.store, self._memory.tiers
         old = store.get(id)
@@ -307,9 +308,9 @@ class MemoryCompactor:
         return draft.id, faithful, summary.tokens
 
     def _made(self, stretch: Sequence[Record]) -> tuple[Summary, FidelityResult, bool]:
-        """A summary of a stretch, its fidelity, and whether that is enough.
+        """A summary of a stretch, its fidelity, and whether the fidelity suffices.
 
-        A readable summary that keeps too little is replaced by one of shortened clauses, which holds more of them.
+        A readable summary that keeps too little is replaced by one of shortened clauses, which has room for more.
         """
         heard = [record for record in stretch if record.importance >= self.config.min_importance]
         turns = [_turn(record) for record in heard if not is_echo(record)]
@@ -355,7 +356,7 @@ class MemoryCompactor:
 
 
 def _cut(records: Sequence[Record], block_tokens: int) -> Iterator[list[Record]]:
-    """The records of a session in blocks. The last part stays large enough for a summary."""
+    """The records of a session, divided into blocks. The last part stays large enough for a summary."""
     part: list[Record] = []
     tokens = 0
     left = sum(record.tokens for record in records)

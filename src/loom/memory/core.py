@@ -1,4 +1,4 @@
-"""LoomMemory: one agent's memory. The log keeps every task, and four tiers hold what is at hand.
+"""LoomMemory: one agent's memory. The log keeps every task, and four tiers hold the records at hand.
 
     memory = LoomMemory("agent-1", l1_token_budget=8000, l2_token_budget=16000)
     memory.add_task(task)
@@ -221,7 +221,8 @@ class LoomMemory(MemoryVerbs):
         return chain[::-1]
 
     def search_tasks(self, query: str, limit: int = 10, session_id: str | None = None) -> ReadyList[Task]:
-        """The tasks that answer a question, best first, from every tier. Everything but facts counts as a task here.
+        """The tasks that answer a question, best first, from every tier. Every record except a fact counts as a task
+        here.
 
         The list may be awaited, which changes nothing.
         """
@@ -239,7 +240,7 @@ class LoomMemory(MemoryVerbs):
         """The facts that answer a question, best first. The list may be awaited, which changes nothing."""
         return ReadyList(self.facts(query, limit=limit, session_id=session_id))
 
-    # -- moving, and how it stands ---------------------------------------------------------------------
+    # -- moving, and the state of the tiers ---------------------------------------------------------------------
 
     def promote_tasks(self) -> MoveCounts:
         """Move records between the tiers now: L1 to L2, L2 to L3, L3 to L4. The documents call these moves away
@@ -260,7 +261,7 @@ class LoomMemory(MemoryVerbs):
         return quotas_of(self._tiers.rules())
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
-        """Whether a tier has room for this many more tokens, and what would have to happen for it."""
+        """Whether a tier has room for this many more tokens, or must evict records or refuse."""
         known = known_tier(tier)
         return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
 

@@ -1,6 +1,6 @@
 """Derivation: a memory derives facts, names, instructions and summaries from its log, in the background.
 
-Facts and standing instructions (and names, with a model) are derived from what was said and done. Stretches of a full
+Facts and standing instructions (and names, with a model) are derived from messages and tasks. Stretches of a full
 archive tier are summarised, and equivalent facts are merged when there are too many. Every result is a record that
 names its sources: forgetting a source removes it, and it is derived again from the remaining sources. A record that
 replaces others in a tier has passed the fidelity check, and `undo` reverses it in one step.
@@ -53,23 +53,23 @@ __all__ = ["Derivation", "UndoResult"]
 
 log = logging.getLogger("loom.worker")
 
-# The records that one piece of work derives facts from, and the jobs that it takes.
+# The numbers of records from which one piece of work derives facts, and of jobs that it takes.
 _BATCH = 64
 _JOBS = 16
-# The blocks of the archive that one piece of work summarises: about three seconds.
+# The number of blocks of the archive that one piece of work summarises, in about three seconds.
 _BLOCKS = 64
-# Records whose work was given up are looked up among this many.
+# Records whose work was given up are searched among this many.
 _MOST_LEFT = 1000
 # A correction without a subject ("no, the 27th") is compared with this many facts of its session.
 _CORRECTED_AMONG = 64
 # A bare correction ("make that 1100") is completed from these newest facts of its session, if they are this recent.
 _REVISED_AMONG = 16
 _REVISED_WITHIN = timedelta(hours=1)
-# The kinds that facts are derived from: not derived records, and not thoughts.
+# The kinds of records from which facts are derived: neither derived records nor thoughts.
 _SOURCES = frozenset(
     {MemoryType.MESSAGE, MemoryType.TASK, MemoryType.CONTEXT, MemoryType.TOOL_CALL, MemoryType.TOOL_RESULT}
 )
-# The number of earlier turns that tell a model who is meant, and the part of each that it sees.
+# The number of earlier turns that a model sees, to resolve references, and the characters of each.
 _EARLIER_TURNS = 4
 # The number of turns on each side that show whether an assistant takes part in a conversation.
 _AROUND = 8
@@ -77,7 +77,7 @@ _EARLIER_CHARS = 400
 
 
 class UndoResult(NamedTuple):
-    """The result of `undo`: the id that was withdrawn, and the ids that have their places back."""
+    """The result of `undo`: the id that was withdrawn, and the ids that returned to their places."""
 
     id: str
     restored: tuple[str, ...]
@@ -120,7 +120,7 @@ class Derivation:
     # -- in the background -----------------------------------------------------------------------------
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """Do a piece of each kind of work. True if there may be more. See `loom.storage.contract.Chore`."""
+        """Do a piece of each kind of work. Returns True if there may be more. See `loom.storage.contract.Chore`."""
         worked = False
         failed: Exception | None = None
         for piece in (self._restore, self._draw_again, self._draw):
@@ -151,7 +151,7 @@ class Derivation:
         more = len(numbers) == _BATCH
         last = numbers[-1] if numbers else 0
         reached = last if more else max(head, last)
-        if failure is not None:  # the model did not answer: store what was read before, and try again later
+        if failure is not None:  # the model did not answer: store the results so far, and try again later
             reached = own[len(read)].seq - 1
             bad = {seq: error for seq, error in bad.items() if seq <= reached}
         missed = self._keep_each(publish, read, bad, lambda transaction: transaction.progress(name).done == done)
@@ -172,8 +172,8 @@ class Derivation:
         bad: Mapping[int, str],
         still: Callable[[Transaction], bool] = lambda _: True,
     ) -> dict[int, str] | None:
-        """Store what was read, one record at a time if storing them together fails. Returns the bad records with
-        the names of their errors, or None if `still` says that the work was done elsewhere."""
+        """Store the results, one record at a time if storing them together fails. Returns the bad records with the
+        names of their errors, or None if `still` reports that the work was done elsewhere."""
         missed = dict(bad)
         try:
             with publish() as transaction:
@@ -246,7 +246,7 @@ class Derivation:
         """Read records in the order of writing, each after the earlier turns of its session.
 
         A record that cannot be read is noted in `bad` with the name of its error. If a model does not answer, return
-        its error and what was read before, unless the model has failed at this record too often.
+        its error and the results so far, unless the model has failed at this record too often.
         """
         read: list[_Read] = []
         said: dict[tuple[str, str], str] = {}
@@ -279,7 +279,7 @@ class Derivation:
         return _Read(record, extraction, earlier, () if wishes and self._is_among_people(record) else wishes)
 
     def _keep(self, transaction: Transaction, read: Sequence[_Read]) -> None:
-        """Store what was derived. A model takes time: results that use text forgotten meanwhile are dropped, and
+        """Store derived records. A model takes time: results from text that was forgotten meanwhile are dropped, and
         their records are read again."""
         there = transaction.records({one.seq for record, _, earlier, _ in read for one in (record, *earlier)})
         learned: dict[str, list[int]] = {}
@@ -314,18 +314,18 @@ class Derivation:
         return waiting
 
     def _earlier(self, record: Record) -> list[Record]:
-        """The last turns before a record in its session, oldest first, without tool and web text: it could attach
-        its own names to what others mean."""
+        """The last turns before a record in its session, oldest first, without tool and web text, which could attach
+        its own names to the references of others."""
         wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
         found = self._scan_readable(wanted, _EARLIER_TURNS, record.seq)
         trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
         return trusted[::-1]
 
     def _is_among_people(self, record: Record) -> bool:
-        """Whether a record stands in a conversation between people: their wishes are not meant for an assistant.
+        """Whether a record is part of a conversation between people, whose wishes are not meant for an assistant.
 
-        That is so if turns of others surround it and none is of an assistant or a tool. Treating what people like as
-        instructions cost LoCoMo 4 points of evidence in prompts of 2,000 tokens.
+        It is if turns of others surround it and none is by an assistant or a tool. Treating people's preferences as
+        instructions cost 4 points of evidence in LoCoMo's prompts of 2,000 tokens.
         """
         if record.session_id is None or record.name is None:
             return False
@@ -339,7 +339,7 @@ class Derivation:
         return any(one.name not in (None, record.name) for one in around)
 
     def _before(self, record: Record) -> str:
-        """The last record of the session before a record; None at its beginning."""
+        """The last record before a record in its session; None at the beginning of the session."""
         wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
         found = self._scan_readable(wanted, 1, record.seq)
         return found[0].content if found else ""
@@ -347,8 +347,8 @@ class Derivation:
     def _scan_readable(
         self, wanted: Filter, limit: int, number: int, *, newest_first: bool = True
     ) -> Sequence[Record]:
-        """The records next to a sequence number, before or after it; none if one of them is damaged, which must
-        not stop the work."""
+        """The records next to a sequence number, before or after it; none if one of them is damaged, because that
+        must not stop the work."""
         try:
             return self._store.scan(wanted, limit=limit, after=number, newest_first=newest_first).records
         except CorruptStore:
@@ -443,7 +443,7 @@ class Derivation:
     ) -> int | None:
         """Store a fact. Returns its sequence number if it is new. A known fact gains a source.
 
-        `lenders` are the ids of the other records that it was derived from.
+        `lenders` are the ids of the other records from which the fact was derived.
 
         A fact that can have only one value is a chain of versions under one id; the newest version holds.
         """
@@ -451,7 +451,7 @@ class Derivation:
         if fact.revises is not None:
             found = self._revised(transaction, fact, source)
             if found is None:
-                return None  # without the fact that it corrects, it states nothing
+                return None  # without the corrected fact, it states nothing
             fact, outdated = found
             lenders = (*lenders, *transaction.neighbours(outdated.id)[0])
         named = fact.key is not None and fact.value is not None
@@ -463,7 +463,7 @@ class Derivation:
             if (same and (known.superseded_at is None or older)) or transaction.draws_on(id, source.id):
                 transaction.derive(id, [source.id, *lenders])
                 return None
-            if older:  # it comes late: stored as what held then
+            if older:  # it comes late, and is stored as the value of its time
                 id = _fact_id(source.node, f"{fact.key}={fact.value} {source.id}")
                 written = transaction.append([self._draft(id, fact, source, lenders)])[0]
                 if written.created:
@@ -479,7 +479,7 @@ class Derivation:
     def _revised(
         self, transaction: Transaction, fact: ExtractedFact, source: Record
     ) -> tuple[ExtractedFact, Record] | None:
-        """A bare correction completed with the words of the last fact that it can refer to, and that fact."""
+        """A bare correction, completed with the words of the last fact to which it can refer, and that fact."""
         wanted = Filter(node=source.node, session_id=source.session_id, kind=str(MemoryType.FACT), derived=True)
         for older in transaction.scan(wanted, limit=_REVISED_AMONG).records:
             if not timedelta(0) <= source.created_at - older.created_at <= _REVISED_WITHIN:
@@ -490,7 +490,7 @@ class Derivation:
         return None
 
     def _correct(self, transaction: Transaction, fact: ExtractedFact, seq: int, source: Record) -> None:
-        """Supersede the facts of its session that a fact calls outdated."""
+        """Supersede the facts of the session that a new fact calls outdated."""
         wanted = Filter(node=source.node, session_id=source.session_id, kind=str(MemoryType.FACT), derived=True)
         for older in transaction.scan(wanted, limit=_CORRECTED_AMONG).records:
             if older.seq != seq and older.created_at <= source.created_at and contradicts(fact, _stored(older)):
@@ -535,7 +535,7 @@ class Derivation:
     def _name(
         self, transaction: Transaction, record: Record, names: Sequence[Mention], earlier: Sequence[Record]
     ) -> None:
-        """Store the names that a model read in a record beside it, unless the rules see them too.
+        """Store the names that a model read in a record next to the record, unless the rules find them too.
 
         Each version is read once. An earlier turn that contains one of the names is a source too: forgetting that
         turn removes them, and the record is read again without it.
@@ -570,7 +570,7 @@ class Derivation:
     # -- too many facts --------------------------------------------------------------------------------
 
     def _compress(self, publish: Publish) -> bool:
-        """Merge equivalent facts when the knowledge tier holds too many."""
+        """Merge equivalent facts if the knowledge tier has too many."""
         left = self._given_up(publish, MERGE, MemoryTier.L4)
         limit = self._tiers.settings.l4_fact_limit
         usage = self._store.usage(self.node).get(MemoryTier.L4)
@@ -610,7 +610,7 @@ class Derivation:
         return False
 
     def _faithful(self, merge: Merge) -> bool:
-        """Whether the embedding of the merged text is close to every member's. Their centroid always is."""
+        """Whether the embedding of the merged text is close to that of every member, as their centroid always is."""
         if self._embedder is None:
             return True
         (vector,) = embed_texts(self._embedder, [merge.content])
@@ -648,10 +648,10 @@ class Derivation:
     # -- reversing -------------------------------------------------------------------------------------
 
     def undo(self, id: str) -> UndoResult:
-        """Withdraw a derived record: a summary, a merged fact, a fact, an instruction. The records it replaced
+        """Withdraw a derived record: a summary, a merged fact, a fact, an instruction. The records that it replaced
         return.
 
-        It stays in the log as a record that no longer holds, and is not derived again from the same sources.
+        It stays in the log as a withdrawn record, and is not derived again from the same sources.
         """
         record = self._store.get(id)
         if record is None:
@@ -662,19 +662,19 @@ class Derivation:
             stands = transaction.is_drawn(record.seq, replacing=True)
             sources = transaction.sources(id) if stands else []
             if not transaction.supersede(record.seq, record.seq, self._store.clock()):
-                raise InvalidInput(f"{id!r} does not hold any more; there is nothing to undo")
+                raise InvalidInput(f"{id!r} is no longer in force; there is nothing to undo")
             self._tiers.of(record.node).restore_residency(transaction, sources)
         return UndoResult(id, tuple(source.id for source in sources))
 
 
 def _names_id(record: Record) -> str:
-    """The id of the names of a record: one for each version, and without its words."""
+    """The id of the names of a record: one for each version. It does not contain words of the record."""
     read = f"{record.version}\0{record.id}".encode()
     return f"names_{hashlib.blake2b(read, digest_size=13).hexdigest()}"
 
 
 def _is_new(mention: Mention, record: Record) -> bool:
-    """Whether a name adds something to the names that the rules see in a record, and to its speaker."""
+    """Whether a name is new, compared with the names that the rules find in a record and with its speaker."""
     known = {*name_nodes(record.content, record.metadata), *terms(record.name or "")}
     mark = entity_mark(mention.name)
     words = {*nodes_of_name(mention.name)} - {mark}
@@ -682,7 +682,7 @@ def _is_new(mention: Mention, record: Record) -> bool:
 
 
 def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) -> list[str]:
-    """The ids of the earlier turns that lent words to a derived record. They are its sources too."""
+    """The ids of the earlier turns whose words a derived record uses. They are also its sources."""
     if not earlier:
         return []
     borrowed = {*words} - {*terms(f"{record.name or ''}\n{record.content}")}
@@ -694,7 +694,7 @@ def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) ->
 
 
 def _fact_id(node: str, about: str) -> str:
-    """The id of a fact: the same for the same fact, and without its words."""
+    """The id of a fact: the same for the same fact. It does not contain words of the fact."""
     named = f"{node}\0{about}".encode()
     return f"fact_{hashlib.blake2b(named, digest_size=13).hexdigest()}"
 

@@ -10,7 +10,7 @@ __all__ = ["MemoryFactory"]
 
 
 class MemoryFactory:
-    """Makes a `LoomMemory` with the profile for a kind of work. Every option of `LoomMemory` may be given too."""
+    """Makes a `LoomMemory` with the profile for a kind of work. It also takes every option of `LoomMemory`."""
 
     @staticmethod
     def create_default(node_id: str = "default", **options: Any) -> LoomMemory:

@@ -28,7 +28,7 @@ __all__ = ["MemoryManager"]
 
 
 class MemoryManager(LoomMemory, ScopedMemory):
-    """The single entry to everything a node keeps: the tiers of a `LoomMemory`, and values under keys in four scopes.
+    """All memory of a node: the tiers of a `LoomMemory`, and values under keys in four scopes.
 
     LOCAL belongs to the node. SHARED is written by a node and read as INHERITED by all nodes below it, always in its
     current version; they cannot write it. GLOBAL is common to the whole tree. A child without its own store uses its
@@ -98,7 +98,8 @@ class MemoryManager(LoomMemory, ScopedMemory):
 
     @property
     def sync_manager(self) -> MemorySyncManager:
-        """Syncing with the parent: what `write_with_version_check`, `sync_from_parent` and `sync_to_parent` use."""
+        """The object that syncs with the parent, for `write_with_version_check`, `sync_from_parent` and
+        `sync_to_parent`."""
         return self._sync
 
     @property

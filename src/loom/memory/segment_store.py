@@ -39,7 +39,7 @@ class SegmentStore(Protocol):
         """Segments by their ids, in that order; missing ones are left out."""
 
     def cleanup(self, before_timestamp: datetime) -> int:
-        """Remove older segments; return how many."""
+        """Remove older segments; return their number."""
 
 
 class InMemorySegmentStore:

@@ -41,8 +41,8 @@ _SCOPE = "pool"
 # A pool in this process keeps this many versions of a key; a pool in a store keeps all.
 _VERSIONS_IN_PROCESS = 100
 _PAGE = 100
-# The interval at which a watch looks for changes by other processes: at first, and after a long time without changes.
-# A look costs about 0.1 ms.
+# The interval at which a watch checks for changes by other processes: at first, and after a long time without
+# changes. A check takes about 0.1 ms.
 _SOONEST_S, _LATEST_S = 0.02, 0.25
 
 
@@ -159,8 +159,8 @@ class SharedMemoryPool(Closing):
         return await self._backend.run(lambda: self._backend.entries(prefix, limit))
 
     async def delete(self, key: str, writer_id: str = "", *, expected_version: int | None = None) -> bool:
-        """Remove a key with all its versions. False if there is none. A key that is written again continues its
-        version numbers."""
+        """Remove a key with all its versions. Returns False if there is none. A key that is written again continues
+        its version numbers."""
         checked_key(key)
         checked_version(expected_version)
         writer = _checked_writer(writer_id)
@@ -213,7 +213,7 @@ class SharedMemoryPool(Closing):
 class PoolWatch:
     """The changes to a part of a pool, in order, for one reader.
 
-    Each is the state of a key after a change. Versions that were overwritten before the reader looked are skipped;
+    A change is the state of a key after it. Versions that were overwritten before the reader saw them are skipped;
     `history` has them.
     """
 
@@ -273,7 +273,7 @@ class PoolWatch:
             self._since = found[-1].number if len(found) == _PAGE else max([newest, *(one.number for one in found)])
 
     async def _sleep(self, news: asyncio.Event) -> None:
-        """Wait until something is written here, or it is time to look for changes by others."""
+        """Wait until something is written here, or until the next check for changes by others."""
         import asyncio
 
         try:
@@ -282,7 +282,7 @@ class PoolWatch:
             self._wait_s = min(self._wait_s * 1.5, _LATEST_S)
 
     def wake(self) -> None:
-        """Look for changes now; from any thread."""
+        """Check for changes now. May be called from any thread."""
         if self._news is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._news.set)
 
@@ -302,7 +302,7 @@ class _Backend:
         self.closed = False
 
     async def run(self, work: Callable[[], R]) -> R:
-        """Run work where it cannot block the event loop."""
+        """Run work so that it cannot block the event loop."""
         self.check_open()
         return await in_thread(work) if self.blocks else work()
 

@@ -1,5 +1,5 @@
-"""The standing instructions of a node: storing them, ending those that a later turn changes or withdraws, and listing
-those in force.
+"""The standing instructions of a node: store them, end those that a later turn changes or withdraws, and list those
+in force.
 
 Each is a record of kind `instruction` that names its source. Instructions in force reside in the place `STANDING`, so
 reading them does not depend on the size of the memory. `loom.knowledge.instructions` finds them in a text.
@@ -24,12 +24,12 @@ from loom.types import Instruction, InstructionKind, InstructionScope, MemoryTyp
 __all__ = ["MOST_STANDING", "Standing", "StandingInstructions", "found_in"]
 
 MOST_STANDING: Final = 512
-"""The most instructions, preferences and withdrawals of a node in force at once. Beyond it the oldest preferences
-leave first. They stay in the log, and the log says that they left."""
+"""The most instructions, preferences and withdrawals of a node in force at once. Above this number the oldest
+preferences leave first. They stay in the log, which also records that they left."""
 
 _READ_TOGETHER: Final = 256
 
-# The weight of a preference beside an explicit instruction.
+# The weight of a preference relative to an explicit instruction.
 _IMPORTANCE: Final = {
     InstructionKind.INSTRUCTION: 0.9,
     InstructionKind.PREFERENCE: 0.7,
@@ -38,7 +38,7 @@ _IMPORTANCE: Final = {
 
 
 class Standing(NamedTuple):
-    """An instruction in force, its record, and the topic that questions are compared with."""
+    """An instruction in force, its record, and the topic with which questions are compared."""
 
     instruction: Instruction
     record: Record
@@ -64,7 +64,7 @@ class StandingInstructions:
         self._counter = counter
         self._embed = embed
         self._known: dict[int, Standing] = {}
-        self._topics: dict[str, InstructionTopic] = {}  # of those in force, by id; used by the worker alone
+        self._topics: dict[str, InstructionTopic] = {}  # of the instructions in force, by id; used only by the worker
 
     # -- listing -----------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class StandingInstructions:
     def _turn(self, record: Record, sources: Collection[str], turns: Mapping[int, Record]) -> int:
         """The sequence number of the turn that gave an instruction.
 
-        In a restored or migrated memory the number that the instruction noted may name another record.
+        In a restored or migrated memory, the number in the instruction may name another record.
         """
         noted = _said_in(record)
         if not sources or (noted in turns and turns[noted].id in sources):
@@ -126,7 +126,7 @@ class StandingInstructions:
     # -- keeping -----------------------------------------------------------------------------------------
 
     def keep(self, transaction: Transaction, source: Record, found: Sequence[StandingInstruction]) -> None:
-        """Store what was found in a record. Instructions that only its earlier versions contain end."""
+        """Store the instructions found in a record. Instructions that only its earlier versions contain end."""
         kept = {self._learn(transaction, one, source, is_alone=len(found) == 1) for one in found}
         if source.version > 1:
             for id in transaction.neighbours(source.id)[1]:
@@ -137,7 +137,8 @@ class StandingInstructions:
                     transaction.supersede(older.seq, source.seq, source.created_at)
 
     def _learn(self, transaction: Transaction, found: StandingInstruction, source: Record, is_alone: bool) -> str:
-        """Store one; return its id. A known one gains a source, unless it had ended before that was said."""
+        """Store one instruction; return its id. A known one gains a source, unless it had ended before the source was
+        said."""
         id = _instruction_id(source, found)
         known = transaction.get(id)
         if known is not None:
@@ -179,8 +180,8 @@ class StandingInstructions:
         )
 
     def _enter(self, transaction: Transaction, seq: int, found: StandingInstruction, source: Record) -> None:
-        """Put an instruction into force, and end those that it ends. One that comes late ends at once if a later
-        one says so: the result does not depend on the order of reading."""
+        """Put an instruction into force, and end those that it ends. An instruction that is read late ends at once if
+        a later one ends it, so the result does not depend on the order of reading."""
         own = InstructionTopic.of(found.text, found.condition, found.kind, found.scope)
         by: Record | None = None
         for record, other in self._topics_of(transaction, source.node):
@@ -230,7 +231,7 @@ class StandingInstructions:
         now = self._store.clock()
         with self._store.transaction() as transaction:
             if not transaction.supersede(record.seq, record.seq, now):
-                raise InvalidInput(f"{id!r} does not hold any more; there is nothing to withdraw")
+                raise InvalidInput(f"{id!r} is no longer in force; there is nothing to withdraw")
             transaction.append([_withdrawal(record, source, now) for source in transaction.neighbours(id)[0]])
         ended = self._store.get(id)
         assert ended is not None
@@ -241,7 +242,7 @@ class StandingInstructions:
     def unconfirmed(self, limit: int) -> list[Instruction]:
         """The instructions of imported messages that wait to be confirmed, the last imported first.
 
-        They have no records of their own yet: the id of each is that of the message.
+        They have no records of their own yet: the id of each is the id of its message.
         """
         waiting = [*self._store.sizes(self._node, UNCONFIRMED)][::-1]
         found: list[Instruction] = []
@@ -281,7 +282,7 @@ def _unconfirmed(record: Record, found: StandingInstruction) -> Instruction:
 def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstruction]:
     """The standing instructions in a record. Only messages in the user's own words, by their trust, can hold any.
 
-    `read` are sentences that a model took for instructions; they count in addition to those of the rules.
+    `read` are sentences that a model classified as instructions; they are added to those of the rules.
     """
     if record.kind != MemoryType.MESSAGE or record.trust != Trust.USER or record.role not in (None, "user"):
         return []
@@ -295,7 +296,7 @@ def _topic_of(record: Record) -> InstructionTopic:
 
 
 def _said_in(record: Record) -> int:
-    """The sequence number that an instruction noted of its turn, 0 without one."""
+    """The sequence number of the turn that is stored in an instruction; 0 without one."""
     return int(_data(record).get("said_in", 0))
 
 
@@ -312,13 +313,13 @@ def _holds_in(instruction: Instruction, session_id: str | None) -> bool:
 
 
 def _share_a_scope(one: InstructionTopic, session: str | None, other: InstructionTopic, others: str | None) -> bool:
-    """Whether one can end the other: an instruction for a session ends nothing outside of it."""
+    """Whether one instruction can end the other: an instruction for a session ends nothing outside of the session."""
     in_session = InstructionScope.SESSION in (one.scope, other.scope)
     return not in_session or (session is not None and session == others)
 
 
 def _withdrawal(record: Record, source: str, at: datetime) -> Draft:
-    """The note that an instruction was withdrawn. It is stored beside each source and lasts as long as the source."""
+    """The note that an instruction was withdrawn. It is stored for each source and lasts as long as the source."""
     return Draft(
         id=_withdrawal_id(record.id, source),
         content=f"withdrawn: {record.id}",
@@ -338,7 +339,8 @@ def _withdrawal_id(id: str, source: str) -> str:
 
 
 def _instruction_id(source: Record, found: StandingInstruction) -> str:
-    """The id of an instruction: the same for the same words of a node (and of a session), and without its words."""
+    """The id of an instruction: the same for the same words of a node (and of a session). It does not contain the
+    words."""
     where = (source.session_id or "") if found.scope is InstructionScope.SESSION else ""
     named = f"{source.node}\0{where}\0{found.kind}\0{normal_form(found.text)}".encode()
     return f"instruction_{hashlib.blake2b(named, digest_size=13).hexdigest()}"

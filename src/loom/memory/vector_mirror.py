@@ -1,7 +1,7 @@
-"""The caller's own vector store beside a memory: fed from the log, asked at each recall.
+"""The caller's own vector store beside a memory: filled from the log and queried at each recall.
 
-The memory file stays the truth. Its vectors are copied to the caller's store, forgotten ones are deleted there, and
-the results of that store are looked up, filtered and scored here like every other candidate.
+The memory file remains the truth. Its vectors are copied to the caller's store, and forgotten ones are deleted there.
+The results of that store are looked up, filtered and scored here like every other candidate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE = 1000
 
 
 class VectorMirror:
-    """Keeps a vector store in step with a memory, and asks it for the nearest records.
+    """Keeps a vector store in step with a memory, and queries it for the nearest records.
 
     A vector has the id of its record, with `namespace`, `record` (its sequence number), `node` and `session_id` as
     metadata. A store that outlives the process has a `name`, under which the memory file records its progress. A
@@ -44,7 +44,7 @@ class VectorMirror:
         self._lock = threading.Lock()
 
     def follow(self) -> None:
-        """Copy the vectors made since the last call, by any process, and delete forgotten ones."""
+        """Copy the vectors that any process made since the last call, and delete forgotten ones."""
         with self._lock:
             start = self._since
             while True:
@@ -89,7 +89,7 @@ class VectorMirror:
     def nearest(self, index: VectorIndex, vector: Vector, count: int, among: Keys | None) -> tuple[Keys, Scores]:
         """The records nearest to a vector, by the caller's store, or by our own index if that fails.
 
-        Among a few given records our own index is exact.
+        If a few records are given, our own index is used, because it is exact.
         """
         if among is not None:
             return index.search(vector, count, among)
@@ -97,6 +97,6 @@ class VectorMirror:
             hits = self.vectors.search(vector, count, {"namespace": self._store.namespace})
             numbers = [int(hit.metadata["record"]) for hit in hits]
             return np.array(numbers, dtype=np.int64), np.array([hit.score for hit in hits], dtype=np.float64)
-        except Exception as error:  # it costs its signal, not the answer
+        except Exception as error:  # the answer lacks only this signal
             log.warning("the vector store failed (%s); our own index answers", type(error).__name__)
             return index.search(vector, count, None)

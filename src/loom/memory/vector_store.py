@@ -47,13 +47,13 @@ class VectorStoreProvider(Protocol):
     def search(
         self, vector: npt.ArrayLike, limit: int = 10, where: Mapping[str, Any] | None = None
     ) -> list[VectorHit]:
-        """The nearest, best first, ties by id."""
+        """The nearest vectors, best first, ties by id."""
 
     def delete(self, record_id: str) -> bool:
         """Remove a vector. False if there is none."""
 
     def delete_by_metadata(self, where: Mapping[str, Any]) -> int:
-        """Remove the vectors that the filter selects. Returns how many there were."""
+        """Remove the vectors that the filter selects. Returns their number."""
 
     def clear(self) -> None:
         """Remove all vectors."""

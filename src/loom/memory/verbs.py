@@ -104,14 +104,14 @@ _ANYTHING = Filter()
 _NOT_DERIVED = Filter(derived=False)
 # The cells of the matrix, in the order in which they are shown.
 _CELLS = tuple((subject, layer) for layer in ("type", "instance") for subject in ("world", "subject"))
-# A question in both languages, so that the word lists of both are loaded.
+# A question in both languages, which loads the word lists of both.
 _WARMING = "When did they warm up last week? 他们上周什么时候热身？"
-# Feedback may be about any of this many hits.
+# Feedback may concern one of this many best hits.
 _JUDGED = 30
 
 
 class MemoryOptions(SettingValues, total=False):
-    """The options of opening a memory: every setting, and what is not a setting.
+    """The options for opening a memory: every setting, and further options.
 
     With an `event_bus`, every task published there is remembered once. `embedder` is a provider or the name of one
     (`embedding_provider` is its other name, `enable_l4_vectorization=False` disables it); the default is the offline
@@ -242,7 +242,7 @@ class MemoryVerbs(Closing):
             self._warming = threading.Thread(target=self._warm_up_unseen, name="loom-warm-up", daemon=True)
             self._warming.start()
 
-    # -- what it is made of ----------------------------------------------------------------------------
+    # -- parts ----------------------------------------------------------------------------
 
     @property
     def node_id(self) -> str:
@@ -450,8 +450,8 @@ class MemoryVerbs(Closing):
         a whole (`wanted`). Derived records are left out, because their sources say the same; a filter on `kind` or
         `derived` includes them.
 
-        `min_score` (0 to 1) drops hits below it: 0.9 and more means that the hit covers the whole question, and
-        docs/recall.md has what a cut costs. `diversity` (0 to 1) separates hits that say nearly the same. `reranker`
+        `min_score` (0 to 1) drops hits below it. A score of 0.9 or more means that the hit covers the whole question;
+        docs/recall.md has the cost of a cut. `diversity` (0 to 1) separates hits that say nearly the same. `reranker`
         is called with the question and the best hits and returns a score for each. With `explain=True` the result is
         an `Explanation`: the hits, how the question was understood, and every candidate with the contribution of each
         signal.
@@ -486,7 +486,7 @@ class MemoryVerbs(Closing):
         seeds: int = 0,
         explain: bool = False,
     ) -> Explanation:
-        """A recall with its full explanation: see `recall.recall`."""
+        """Recall with a full explanation: see `loom.recall`."""
         checked_id("search", question, "a question")
         if weights is not None:
             checked_instance(weights, Weights, "search(weights=)")
@@ -517,7 +517,8 @@ class MemoryVerbs(Closing):
         return found
 
     def _standing_turns(self, question: str) -> dict[int, float]:
-        """The turns in which the user gave instructions that a question meets, by sequence number, with strengths."""
+        """The turns in which the user gave instructions whose condition a question meets: sequence numbers with
+        strengths."""
         if not self._store.sizes(self._node, STANDING):
             return {}  # do not import here: a fork during an import would leave the child waiting
         if asks_about_the_past(question):
@@ -528,7 +529,7 @@ class MemoryVerbs(Closing):
         return turns_to_raise(question, [(one.said_in, one.wish, score) for one, score in applying])
 
     def _nearest(self) -> Nearest | None:
-        """The nominations of the caller's own vector store, after it was brought up to date."""
+        """The candidates of the caller's own vector store, which is first brought up to date."""
         mirror = self._mirror
         if mirror is None or self._embedder is None:
             return None
@@ -536,7 +537,7 @@ class MemoryVerbs(Closing):
             mirror.follow()
         except LoomError:
             raise
-        except Exception as error:  # the caller's store may raise anything; that costs its signal, not the answer
+        except Exception as error:  # the caller's store may raise anything; the answer lacks only this signal
             log.warning("the vector store failed (%s); our own index answers", type(error).__name__)
             return None
         return mirror.nearest
@@ -563,7 +564,7 @@ class MemoryVerbs(Closing):
         `session_id` it contains the turns of that session and continues the layout of the session's last prompt, so
         that it begins with the same tokens. Without one the call is stateless. `system` is the text of the system
         message. `sources` are additional ones: objects with `get_context(task, max_items)`, or callables with these
-        arguments. Without a `budget`, the setting `prompt_token_budget` holds. Being in a prompt counts as a use.
+        arguments. The default `budget` is the setting `prompt_token_budget`. Being in a prompt counts as a use.
         """
         if not isinstance(query, str | Task):
             raise InvalidInput(f"context() takes a question, a text or a Task, not {type(query).__name__}")
@@ -592,7 +593,7 @@ class MemoryVerbs(Closing):
         return record
 
     def history(self, id: str) -> builtins.list[Record]:
-        """Every version of a memory, oldest first; empty where there is none."""
+        """Every version of a memory, oldest first; empty if there is no such memory."""
         return self._store.history(checked_id("history", id))
 
     def list(
@@ -628,7 +629,7 @@ class MemoryVerbs(Closing):
                 for subject, layer in _CELLS
             }
 
-    # -- what was derived from it ----------------------------------------------------------------------
+    # -- derived records ----------------------------------------------------------------------
 
     def facts(
         self,
@@ -720,8 +721,8 @@ class MemoryVerbs(Closing):
     def confirm(self, id: str) -> builtins.list[Instruction]:
         """Let the standing instructions of an imported message hold: those of `instructions(unconfirmed=True)`.
 
-        Nothing that was imported holds before. Takes the id of the message; raises `InvalidInput` where it is not one
-        that waits.
+        No imported instruction is in force before. Takes the id of the message; raises `InvalidInput` if that message
+        has no waiting instructions.
         """
         return self.standing.confirm(checked_id("confirm", id))
 
@@ -734,7 +735,8 @@ class MemoryVerbs(Closing):
         return self.standing.withdraw(checked_id("withdraw", id))
 
     def sources_of(self, record: Record) -> tuple[str, ...]:
-        """The ids of what a record was derived from; for one version of a fact, of its own time, not of the chain."""
+        """The ids of the sources of a record; for a version of a fact, the sources of this version, not of the whole
+        chain."""
         sources = self._store.neighbours(checked_instance(record, Record, "the record of sources_of()").id)[0]
         if record.version > 1 or record.superseded_at is not None:
             told = (self._store.get(one) for one in sources)
@@ -779,13 +781,14 @@ class MemoryVerbs(Closing):
     # -- moving ----------------------------------------------------------------------------------------
 
     def promote(self, id: str, to: MemoryTier | str = MemoryTier.L2) -> Promotion:
-        """Bring a memory towards the prompt: to the working tier, or with `to="l1"` into the window of recent
-        records, where it stays until others are brought there. The result says what moved, or why nothing did."""
+        """Move a memory towards the prompt: to the working tier, or with `to="l1"` into the window of recent records,
+        where it stays until others are promoted there. The result names the moved ids, or the reason if nothing
+        moved."""
         return self._migration.promote([checked_id("promote", id)], known_tier(to))
 
     def demote(self, id: str) -> MemoryTier | None:
-        """Move a memory one tier down, away from the prompt. Returns the tier that holds it then, or None: the log
-        alone."""
+        """Move a memory one tier down, away from the prompt. Returns its new tier, or None if it is now only in the
+        log."""
         return self._migration.demote([checked_id("demote", id)])[id]
 
     def pin(self, id: str) -> None:
@@ -870,7 +873,7 @@ class MemoryVerbs(Closing):
         """Apply the retention rule now. The background worker does so by itself."""
         return self._store.apply_retention()
 
-    # -- looking after it ------------------------------------------------------------------------------
+    # -- maintenance ------------------------------------------------------------------------------
 
     def warm_up(self) -> None:
         """Load what the first recall and the first prompt of a process need: the model, word lists, indexes, code.
@@ -891,7 +894,7 @@ class MemoryVerbs(Closing):
             self.warm_up()
         except Closed:
             return
-        except LoomError as error:  # the first recall will raise it for its caller
+        except LoomError as error:  # the first recall raises it for its caller
             log.warning("node %s could not warm up (%s)", self._node, type(error).__name__)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
@@ -932,7 +935,7 @@ class MemoryVerbs(Closing):
         namespace: str | None = None,
         forgotten: bool = False,
     ) -> Restored:
-        """Bring the content of a snapshot into this memory: all of it, or nothing if something prevents it.
+        """Add the content of a snapshot to this memory: all of it, or nothing if an error occurs.
 
         Several paths are a chain, the full snapshot first. `namespace` names the namespace in the snapshot if there
         are several or it has another name. Content that is already here is not duplicated. An id with another text
@@ -949,7 +952,7 @@ class MemoryVerbs(Closing):
             snapshot,
             namespace=namespace,
             forgotten=forgotten,
-            without=(LAYOUTS,),  # layouts hold sequence numbers, which differ here
+            without=(LAYOUTS,),  # layouts contain sequence numbers, which differ here
             then=make_room,
         )
 
@@ -961,7 +964,8 @@ class MemoryVerbs(Closing):
         return self._store.archive(None if before is None else checked_time(before, "before"))
 
     def vacuum(self) -> int:
-        """Return free space to the disk and compact the index. Returns how many bytes the file shrank by."""
+        """Return free space to the disk and compact the index. Returns the number of bytes by which the file
+        shrank."""
         return self._store.vacuum()
 
     def get_stats(self) -> dict[str, Any]:
@@ -1069,7 +1073,7 @@ def _open_store(path: str | Path | None, settings: Settings, clock: Clock, all_n
 
 
 def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Callable[[Settings], Tiers]) -> Settings:
-    """The settings of this node, agreed with every other process that has the file open.
+    """The settings of this node, the same in every process that has the file open.
 
     Budgets may be smaller than before: records that must leave do so in the transaction that changes the budgets.
     """
@@ -1087,7 +1091,7 @@ def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Calla
 def _choose_embedder(
     store: Store, settings: Settings, given: EmbeddingProvider | str | None, reconfigure: bool
 ) -> EmbeddingProvider | None:
-    """The embedder of this process. A default embedder gives way to the one that the file was embedded with."""
+    """The embedder of this process. A default embedder is replaced by the one with which the file was embedded."""
     asked = (given is not None and given != "auto") or (
         settings.is_given("embedder") and settings.embedder not in ("auto", "none")
     )

@@ -96,7 +96,7 @@ def embed_texts(provider: EmbeddingProvider, texts: Sequence[str]) -> Matrix:
 
 
 def embed_question(provider: EmbeddingProvider, question: str) -> Vector:
-    """The checked vector of a question: by `embed_query` where the provider has one, else by `embed`."""
+    """The checked vector of a question: by `embed_query` if the provider has it, else by `embed`."""
     embed: Callable[[str], Vector] = getattr(provider, "embed_query", provider.embed)
     vector, dimensions = embed(question), provider.dimensions
     if isinstance(vector, np.ndarray) and vector.dtype == np.float32 and vector.shape == (dimensions,):

@@ -1,4 +1,4 @@
-"""Reads the offline model's files only as far as the texts so far need them.
+"""Reads only those parts of the offline model's files that the texts so far need.
 
 The package behind `OfflineEmbedder` unpacks 65 MB of weights and builds a table of every prefix of 128,000 pieces
 before its first text, which takes 0.7 s of CPU. Common pieces have low numbers, so most texts need only the beginning
@@ -124,7 +124,7 @@ def _charsmap(module: Any, data: bytes, start: int) -> bytes:
 
 
 class RowStream:
-    """A compressed table of bytes. Rows are unpacked from the beginning, only as far as they are read."""
+    """A compressed table of bytes. Rows are unpacked from the beginning, up to the last row that is read."""
 
     def __init__(self, packed: memoryview, columns: int) -> None:
         self._packed = packed
@@ -155,7 +155,7 @@ class RowStream:
 
 
 def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
-    """The package's network. Its table of pieces is unpacked only as far as the texts so far need it."""
+    """The package's network. Only the part of its table of pieces that the texts so far need is unpacked."""
     parts: int = module._NUM_CHUNKS
     names = [f"q{number + 1}.npy" for number in range(parts)]
 

@@ -1,8 +1,8 @@
-"""Whom a turn addresses, and whom it is about.
+"""The person whom a turn addresses, and the person whom it is about.
 
-"Good morning, Kate!" names the listener. A question may use a nickname that is not a speaker's name in the store. If
-one of two speakers addresses the other by it, it means the other. A turn that says "you" more than "I" is about the
-listener: it rarely tells something of its speaker.
+"Good morning, Kate!" names the listener. A question may use a nickname that is not the name of a speaker in the
+store. If one of two speakers addresses the other by it, it refers to the other. A turn that says "you" more often
+than "I" is about the listener and rarely tells something about its speaker.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from loom.text.words import terms
 
 __all__ = ["with_addressed", "with_own"]
 
-# How many of the records that hold a name are read. In half of them, and in `_FEWEST`, it must open or end
-# a sentence or stand before a comma; in `_FEWEST_SURE` it must follow a greeting or "you", or open a sentence: "Hello
-# Kate", "What about you, Kate?". A third person is not spoken of like that. The other speaker may use the name in a
-# fifth of them: "I'm Kate."
+# The most records with a name that are read. In at least half of them, and in `_FEWEST`, the name must open or end a
+# sentence or precede a comma; in `_FEWEST_SURE` it must follow a greeting or "you", or open a sentence: "Hello Kate",
+# "What about you, Kate?". A third person is not mentioned in this way. The other speaker may use the name in at most
+# a fifth of them: "I'm Kate."
 _READ = 12
 _FEWEST = 3
 _FEWEST_SURE = 2
@@ -63,7 +63,7 @@ def with_addressed(view: SearchView, found: Candidates, question: Question) -> C
 
 
 def _addressee(view: SearchView, found: Candidates, term: str, holding: npt.NDArray[np.intp]) -> int | None:
-    """Return the number of the speaker whom the other of two addresses by this term, or None."""
+    """Return the number of the speaker whom the other one of two speakers addresses by this term, or None."""
     holding = holding[:_READ]
     records = view.records(found.keys[holding].tolist())
     speaking: Counter[int] = Counter()

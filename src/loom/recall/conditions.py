@@ -38,7 +38,7 @@ _BEARS_ON = 0.12
 _UNKNOWN = 0.02
 # A recall places the turn of an instruction after this many hits, by whether it binds the answer strongly.
 _AFTER_STRONG, _AFTER_WEAK = 3, 5
-# Less likeness raises no turn.
+# The least likeness with which a turn is raised.
 _LEAST_LIKENESS = 0.3
 # The part of a question that is read.
 _MOST_CHARS = 4_000
@@ -115,9 +115,9 @@ _MANNER: Final = re.compile(
     r"格式|叫我|称呼",
     re.IGNORECASE,
 )
-# A question about the past. Instructions bind requested work; they do not answer what was said or done. Recall@10 of
-# BEAM's six chats, knowledge updates: 47.9 % with instructions for all questions, 70.8 % without.
-# The boundary stands before all alternatives: a search that looks for it in each takes five times as long.
+# A question about the past. Instructions bind requested work; they do not answer questions about the past. Recall@10
+# of BEAM's six chats, knowledge updates: 47.9 % with instructions for all questions, 70.8 % without. The boundary
+# precedes all alternatives: a pattern with a boundary in each alternative takes five times as long.
 _PAST_IN_ENGLISH: Final = re.compile(
     r"\b(?:(?:have|had|has|did|was|were) (?:i|we|my|our|it|there|that|he|she|they)\b"
     r"|(?:do|am) i (?:have|still|trying)\b"
@@ -179,7 +179,7 @@ class Wish(NamedTuple):
 
 
 def asks_about_the_past(question: str) -> bool:
-    """Tell whether a question is about what was said or done. No instruction binds its answer."""
+    """Return whether a question is about past statements or actions. No instruction binds its answer."""
     question = question[:_MOST_CHARS]
     return _PAST_IN_ENGLISH.search(question) is not None or (
         not question.isascii() and _PAST_IN_CHINESE.search(question) is not None

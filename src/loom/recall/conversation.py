@@ -9,23 +9,27 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from loom.index.doc_values import DocValues
-from loom.storage.contract import Filter
+from loom.index.analysis import role_mark
+from loom.index.doc_values import DocValues, role_hash
+from loom.storage.contract import Filter, Record
 from loom.storage.search_view import SearchView
 
-__all__ = ["WIDEST", "Conversation", "conversations_of", "speakers_of"]
+__all__ = ["WIDEST", "Conversation", "Listeners", "conversations_of", "speakers_of"]
 
 # A longer pause separates two conversations of one session.
 _LONGEST_PAUSE_US = 6 * 3_600 * 1_000_000
 # Without a session, a turn and its reply belong together within this time.
 _LONGEST_BREAK_US = 30 * 60 * 1_000_000
-# Records within this distance of a seed in the log are read with it, from any session.
+# The records within this distance of a seed in the log, of any session, are read together with it.
 _NEARBY = 2
 WIDEST = 2 * _NEARBY
-"""The largest distance in the log of two records that a hash alone placed in one conversation."""
+"""The largest distance in the log between two records that only a hash places in one conversation."""
 
 # The number of records that are read to find the next one without a session.
 _FURTHEST = 12
+# An assistant takes part in the conversation of a record if it speaks in this many records before it or after it.
+_WITHIN = 16
+_ASSISTANT = "assistant"
 # The closeness of consecutive turns of one speaker; a turn and its reply have 1. Turns without a name may be of one
 # speaker or of two.
 _MONOLOGUE = 0.5
@@ -107,6 +111,37 @@ class Conversation:
     def admitted(self, keys: Sequence[int]) -> Collection[int]:
         """Return the records that are admitted as answers as well."""
         return keys if self.filter is self._wanted else self._view.admitted(keys, self._wanted)
+
+
+class Listeners:
+    """Tells which records were said where an assistant takes part, as their roles show. Valid as long as the view.
+
+    A record of a session was if the assistant says one of the turns around it, and a record without a session if the
+    assistant says anything in the namespace.
+    """
+
+    def __init__(self, view: SearchView) -> None:
+        self._view = view
+        self.is_assisted = view.text.frequencies([role_mark(_ASSISTANT)])[0] > 0
+        """Whether an assistant says anything in the namespace."""
+        self._known: dict[str, bool] = {}
+
+    def hear(self, record: Record) -> bool:
+        """Tell whether an assistant takes part in the conversation of this record."""
+        if not self.is_assisted or record.role == _ASSISTANT or record.session_id is None:
+            return self.is_assisted
+        if record.session_id not in self._known:
+            self._known[record.session_id] = self._speaks_beside(record)
+        return self._known[record.session_id]
+
+    def _speaks_beside(self, record: Record) -> bool:
+        assistant, said = role_hash(_ASSISTANT), Filter(derived=False)
+        one = self._view.doc_values([record.seq], Filter()).get(record.seq)
+        return one is not None and any(
+            turn.role == assistant
+            for before in (False, True)
+            for turn in self._view.beside(one, said, _WITHIN, before=before)
+        )
 
 
 def _closeness(one: DocValues, after: DocValues) -> float:

@@ -1,6 +1,6 @@
-"""Coverage: corrections to the scores for questions that want many memories or name several things.
+"""Coverage: corrections of the scores for questions that ask for many memories or name several things.
 
-Pure functions over the scores of candidates. A shorter answer stays the beginning of a longer one.
+Pure functions over the scores of candidates. A shorter answer is always the beginning of a longer one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["by_parts", "spread_out"]
 
 Floats = npt.NDArray[np.float64]
 
-# The number of best candidates that are spread, and the distance in the log at which nearness falls to 1/e.
+# The number of best candidates that are spread, and the distance in the log at which the nearness is 1/e.
 _SPREAD = 64
 _NEAR = 3.0
 # The best two for each part rank above the fifth for the whole question.
@@ -25,9 +25,10 @@ _OF_PART = 2
 
 
 def spread_out(found: Candidates, total: Floats, share: float) -> Floats:
-    """Return the loss of each of the best for standing near a better one of its conversation, up to `share` of it.
+    """Return what each of the best loses because a better one of its conversation is near: at most `share` of its
+    score.
 
-    The remaining order spreads over sessions and time.
+    The resulting order is spread over sessions and time.
     """
     lost = np.zeros(len(total))
     best = _best(found, total, _SPREAD)
@@ -48,7 +49,8 @@ def spread_out(found: Candidates, total: Floats, share: float) -> Floats:
 
 
 def by_parts(found: Candidates, rows: Sequence[Sequence[int]], total: Floats) -> Floats:
-    """Return the gain of the best for each part of a question: enough to rank among the first for the whole.
+    """Return the gain of the best candidates for each part of a question: enough to rank among the first for the
+    whole question.
 
     `rows` are the rows of `words` of each part.
     """
@@ -63,7 +65,7 @@ def by_parts(found: Candidates, rows: Sequence[Sequence[int]], total: Floats) ->
             continue
         order = (-(said / said.max() + total[best] / highest)).argsort(kind="stable")[:_OF_PART]
         for place in best[order[said[order] > 0.0]]:
-            # Just above the last for the whole question, in their former order.
+            # Just above the last of the first for the whole question, in their former order.
             gained[place] = max(0.0, enough * (1.0 + 1e-6 * (1.0 + total[place] / highest)) - total[place])
     return gained
 

@@ -51,7 +51,7 @@ class ModelNames:
         return {one.source: [node for name in one.names for node in nodes_of_name(name)] for one in self._of(sources)}
 
     def frequencies(self, terms: Sequence[str]) -> list[int]:
-        """Return the number of records that each stands in, or was read in by a model."""
+        """Return for each name the number of records that contain it or in which a model read it."""
         count = self._view.text.frequencies
         return [sum(both) for both in zip(count(terms), count([*map(named, terms)]), strict=True)]
 

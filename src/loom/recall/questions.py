@@ -33,10 +33,10 @@ class Question:
 
     `speakers` maps the terms that may be a speaker's name to the marks of that speaker. `role` is the role that the
     question refers to by "I" or "you": "user", "assistant" or empty. `times` is empty if no time is named. `phrases`
-    stood in quotation marks. `wants_time` is set for "when". `answers` has the marks of persons, places and amounts,
-    for "who", "where" and "how many". `order` is "latest", "first" or empty. `concepts` are the words with other
-    words. `wants_many` is set for lists, orders of events, summaries and counts. `parts` has the terms of each thing
-    if the question names several.
+    are the parts in quotation marks. `wants_time` is set for "when". `answers` has the marks of persons, places and
+    amounts, for "who", "where" and "how many". `order` is "latest", "first" or empty. `concepts` are the words with
+    other words. `wants_many` is set for lists, orders of events, summaries and counts. `parts` has the terms of each
+    thing if the question names several.
     """
 
     text: str

@@ -112,9 +112,9 @@ class Scored:
 # Measured on dialogues: from 0.5 to 0.8 and from 0.3 to 0.7 recall@10 moves between 75.7 and 77.6 %.
 _BACK, _BACK_DECAY = 0.7, 0.7
 _AHEAD, _AHEAD_DECAY = 0.5, 0.6
-# The weight of a name that a model read in a text, relative to a name that stands there. The model may be wrong.
+# The weight of a name that a model read in a text, relative to a name that the text contains. The model may be wrong.
 _READ = 0.8
-# The weight of a speaker's name in a text. It tells who is meant, not the subject.
+# The weight of a speaker's name in a text. It identifies a person, not the subject.
 _MENTIONED = 0.3
 # From this share of the reachable weight of words on, the best match counts as an answer.
 _GOOD_MATCH = 0.6
@@ -127,9 +127,9 @@ _MEANT_BEFORE, _MEANT_AFTER = 0.3, 0.3
 # The share of its weight that meaning keeps if a record has all words of the question. Recall@5 of our Chinese set is
 # 91.5 % with a half and 90.1 % with the whole; that of the agent's sessions is 88.2 % with both.
 _LEAST_TRUST = 0.5
-# Meaning counts as far as it agrees with words. The measure is the mean similarity of the best quarter by words, in
-# standard deviations above the mean of all: at the first value meaning counts nothing, at the second in full. With
-# random vectors half of the questions lie below 0, with the embedder one in twenty.
+# Meaning counts to the extent that it agrees with words. The measure is the mean similarity of the best quarter by
+# words, in standard deviations above the mean of all: at the first value meaning counts nothing, at the second in
+# full. With random vectors half of the questions lie below 0, with the embedder one in twenty.
 _BY_CHANCE, _AGREES = 0.0, 0.3
 _FEWEST_TELLING, _MOST_TELLING = 4, 12
 # The length in tokens from which on a text has full substance. A few words rarely answer a question.
@@ -495,7 +495,7 @@ def names_speaker(found: Candidates, question: Question) -> bool:
 
 
 def _in_role(found: Candidates, with_assistant: npt.NDArray[np.bool_], role: str) -> Floats:
-    """Return how far the role of each record is the one that a question refers to. Tools count as the user's side:
+    """Return the degree to which each record has the role that a question refers to. Tools count as the user's side:
     the assistant repeats their output."""
     if role == "assistant":
         return np.where(found.assistant, _ANY_ROLE, 0.0)

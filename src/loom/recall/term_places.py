@@ -88,7 +88,8 @@ class Sought(NamedTuple):
         rows: list[int] = []
         places: list[int] = []
         for row, term, beginnings in wanted:
-            # Small letters take longer than all else in Chinese texts, where what is looked for is mostly a number.
+            # Converting to lower case takes longer than everything else for Chinese texts, in which a number is
+            # usually searched.
             characters = joined.text if term.isdecimal() else joined.lowered
             here = [place for beginning in beginnings for place in joined.find(characters, beginning)]
             if held is not None and here:
@@ -159,7 +160,7 @@ class _Joined:
 
     @cached_property
     def lowered(self) -> str:
-        """The text in small letters. A text that these would make longer stays as it is."""
+        """The text in lower case. A text that would become longer is unchanged."""
         if self.text.isascii():
             return self.text.lower()
         lowered = [text.lower() for text in self._texts]

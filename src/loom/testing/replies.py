@@ -84,7 +84,7 @@ Reply = Answer | Fail | Hang | Cut | Broken
 """The reply to one request."""
 
 ScriptLine = Reply | str | Call | Callable[["Request"], "Reply | str | Call"]
-"""A reply; a text or a call, which stand for an answer; or a function that returns the reply to a request."""
+"""A reply; a text or a call, as the short form of an answer; or a function that returns the reply to a request."""
 
 
 def answered(line: ScriptLine, request: Request) -> Reply:

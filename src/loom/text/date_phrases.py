@@ -84,8 +84,8 @@ WEEKDAY: Final = f"(?:{'|'.join(name[:-3] for name in WEEKDAY_NAMES)})day"
 
 _CLOCK: Final = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?: ?[ap]\.?m\b\.?)?"
 
-# Matches of the patterns below are features of `loom.knowledge.classifier`. A change of the patterns requires that
-# its weights are learned again.
+# Matches of the patterns below are features of `loom.knowledge.classifier`. After a change of the patterns its
+# weights must be learned again.
 DATE_ENGLISH: Final = re.compile(
     rf"\b(?:\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?"
     rf"|{MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,? \d{{4}}\b)?"

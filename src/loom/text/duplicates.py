@@ -336,7 +336,7 @@ _CHINESE_MOMENT_LIST = """
 中午 傍晚 周末 每天 每周 每月 每年 春天 夏天 秋天 冬天
 """
 _CHINESE_MOMENTS = " ".join((*CHINESE_DAYS, *CHINESE_YEARS, _CHINESE_MOMENT_LIST))
-# These contain a character of negation and are none: 不过, 非常, 特别. A question (是不是) denies nothing.
+# These contain a character of negation but do not negate: 不过, 非常, 特别. A question (是不是) denies nothing.
 _NO_NEGATION = """
 不过 不仅 不但 不管 不论 无论 不断 不久 不得不 不好意思 不客气 对不起 没关系 无线 无锡 未来 非常 非洲 除非 莫非
 别人 别的 别名 别墅 特别 区别 类别 级别 分别 识别 个别 告别 性别 差别 判别 鉴别 是不是 有没有 能不能 会不会 要不要
@@ -455,7 +455,7 @@ class _Reading:
             return
         for match in _any_token().finditer(self.text):
             if match.lastgroup is None:
-                if not is_han(match.group()):  # a word that contains a character of negation and is none
+                if not is_han(match.group()):  # a word that contains a character of negation but does not negate
                     yield _KINDS[match.group()]
             elif match.lastgroup == "end":
                 yield _Kind(".", match.group())

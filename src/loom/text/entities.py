@@ -265,7 +265,7 @@ def named(node: str = "") -> str:
 
 
 def names_in(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names in a record of names, each with the words of the source text that it stands for."""
+    """Return the names in a record of names, each with the words of the source text that refer to it."""
     given = metadata.get(NAMES)
     if not isinstance(given, Mapping):
         return {}

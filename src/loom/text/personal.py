@@ -1,4 +1,4 @@
-"""Lasting statements of people about themselves: health, diet, name, occupation, home, how to reach them.
+"""Lasting statements of people about themselves: health, diet, name, occupation, home and contact data.
 
 Such a statement is kept regardless of its context. Tastes and relatives are excluded: in conversations, most
 sentences about them are stories. Pure functions of one statement, for English and Chinese.
@@ -45,6 +45,6 @@ _CHINESE: Final = re.compile(
 
 
 def is_personal(text: str) -> bool:
-    """Whether users say in a statement who they are, what they cannot have, or where they live or work."""
+    """Whether a statement of users tells who they are, what they cannot have, or where they live or work."""
     text = text[:_READ]
     return _ENGLISH.search(text) is not None or (not text.isascii() and _CHINESE.search(text) is not None)

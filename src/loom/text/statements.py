@@ -56,7 +56,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
     return trimmed, start, start + len(trimmed)
 
 
-# Of a longer sentence, only the beginning is judged.
+# Only this many characters of a longer sentence are judged.
 _JUDGED_CHARS = 400
 _TAG = re.compile(r",? (?:okay|ok|please|alright|got it)[?？]$", re.IGNORECASE)
 

@@ -2,8 +2,8 @@
 
 Text files beside this module hold groups of words with one meaning, one group a line, and kinds with their members
 ("pet: dog, cat"): a question names the kind, a memory the member. This module finds the words of a question that have
-alternatives, these alternatives, and how sure it is that both mean the same. `loom.recall` decides their score. The
-files are read at the first question; English words are analysed when they are needed.
+alternatives, with the alternatives and their certainty. `loom.recall` decides their score. The files are read at the
+first question; English words are analysed when they are needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_PHRASE = 4
 # The surest alternatives of a word, and the first words of a question. Both bound the cost of a question.
 _MOST_OTHERS = 12
 _MOST_CONCEPTS = 16
-# A kind has many members, and usually another one is meant.
+# The certainty of a member: a kind has many members, and usually another one is meant.
 _MOST_MEMBERS = 48
 _MEMBER = 0.7
 _MEMBERS_FOLLOW = ": "
@@ -42,7 +42,8 @@ _KEY_LETTERS = 2
 
 
 class _Entry(NamedTuple):
-    """A word or phrase as stems: its groups, none if it only begins longer entries, and these by their next stem."""
+    """A word or phrase as stems: its groups (none if it only begins longer entries), and the longer entries by their
+    next stem."""
 
     numbers: list[int]
     longer: dict[str, _Entry]

@@ -274,7 +274,7 @@ def _fold_letters(word: str) -> str:
 
 # --- tokens ------------------------------------------------------------------------------------------------
 
-# No character below this one is of an unspaced script, which rules most tokens out quickly.
+# No character below this one is of an unspaced script, which quickly excludes most tokens.
 _FIRST_UNSPACED = "\u0e01"
 
 # Vowel signs and similar characters: parts of a word that Python does not count as word characters. From Devanagari
@@ -317,7 +317,7 @@ def _dotted_names(text: str) -> list[str]:
 
 
 # Encoded data (base64, hex) in one piece or in lines of at least 60 characters is one term: 1 MB of it would
-# otherwise have ten thousands of terms that no question contains.
+# otherwise have tens of thousands of terms that no question contains.
 _BLOB_CHARS = 128
 _BLOB = re.compile(
     rf"(?<![A-Za-z0-9+/_\-])(?:[A-Za-z0-9+/_\-]{{{_BLOB_CHARS},}}+"

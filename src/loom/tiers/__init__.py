@@ -1,7 +1,7 @@
-"""The four tiers: what moves between them, when, and who leaves.
+"""The four tiers: the moves between them, and the choice of the records that leave.
 
 Moves happen in the transaction that causes them; jobs, eviction, quotas, the monitor and the optional tuner live
-beside them. What a record says in fewer words is in `loom.knowledge`.
+beside them. Stand-ins and summaries are in `loom.knowledge`.
 """
 
 __all__: list[str] = []

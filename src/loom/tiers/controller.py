@@ -54,7 +54,7 @@ _CHANGED = 0.05
 
 
 class TierController:
-    """Monitors the tiers of one node, and tunes, forecasts and preloads where the settings say so."""
+    """Monitors the tiers of one node, and tunes, forecasts and preloads if the settings enable it."""
 
     def __init__(self, node: str, bus: EventBus | None = None) -> None:
         self.monitor = Monitor(node, None if bus is None else bus.publish_nowait)
@@ -77,7 +77,7 @@ class TierController:
         self._lock = threading.Lock()
 
     def attach(self, tiers: Tiers, migration: Migration) -> None:
-        """Watch these tiers, and tune, predict and preload as their settings say."""
+        """Watch these tiers, and tune, predict and preload according to their settings."""
         self._tiers, self._migration = tiers, migration
         settings, store = tiers.settings, tiers.store
         if settings.tune:
@@ -175,7 +175,7 @@ class TierController:
             self.monitor.gauge(Measure.WORKING_HIT_RATE, hits / (hits + misses), hits + misses)
 
     def _judge_archive(self, archive: Usage, budget: int, *, always: bool = False) -> None:
-        """Gauge the compression of the archive, where it is full enough to be judged.
+        """Gauge the compression of the archive if the archive is large enough.
 
         Counting the originals reads every resident, so a writer does it only after the tier has changed by a share
         of its budget.
@@ -193,7 +193,7 @@ class TierController:
     # -- in the background -----------------------------------------------------------------------------
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """Tune, make room ahead, and preload, as far as each is on. See `loom.storage.contract.Chore`."""
+        """Tune, make room ahead, and preload; each only if it is enabled. See `loom.storage.contract.Chore`."""
         self._tune(publish)
         return self._make_room_ahead() | self._preload()
 

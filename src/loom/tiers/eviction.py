@@ -55,8 +55,8 @@ def rank(
     """The residents in the order in which they should leave. The order of the input does not matter.
 
     The grace lets the newest entries leave last. Under `LEAST_IMPORTANT` it decides only among records of the same
-    importance. `weights` are for `WEIGHTED`; `without_vectors` replaces them where the relevance of most candidates
-    is unknown. `candidates` are the records that may leave, all by default. Only they are returned; recency and youth
+    importance. `weights` are for `WEIGHTED`; `without_vectors` replaces them if the relevance of most candidates is
+    unknown. `candidates` are the records that may leave, all by default. Only they are returned; recency and youth
     are still relative to all residents.
     """
     checked_number(grace, "the grace, a share of the tier,", 0, 1)
@@ -175,7 +175,7 @@ class _Table:
         self.written_at = np.array(written_at, np.float64)
         self.uses = np.array(uses, np.int64)
         self.last_at = np.array(last_at, np.float64)
-        # LRU-2: where there was only one reference, the last but one lies infinitely far back.
+        # LRU-2: for a single reference, the second-last one lies infinitely far back.
         self.previous_at = np.array([-math.inf if at is None else at for at in previous_at], np.float64)
         self.relevance = np.array([math.nan if known is None else known for known in relevance], np.float64)
 
@@ -198,8 +198,8 @@ class _Table:
         asked = known if chosen is None else known[chosen]
         if 2 * np.count_nonzero(asked) < len(asked) or not known.any():
             weights = EVICTION_WEIGHTS["without_vectors"]
-        # A count that never fades keeps what was needed last month (88.6 % of hits on the locality workload of
-        # benchmarks/working_tier.py instead of 96.3 %), so it counts as far as the recency goes.
+        # A count that never fades keeps records that were needed last month (88.6 % of hits on the locality workload
+        # of benchmarks/working_tier.py instead of 96.3 %), so it is multiplied by the recency.
         frequency = np.log1p(self.uses) / math.log1p(max(1, int(self.uses.max())))
         score: _Numbers = self.recency() * (weights.recency + weights.frequency * frequency)
         if weights.relevance:
@@ -212,9 +212,10 @@ class _Table:
     def recency(self) -> _Numbers:
         """Half the nearness of the references, half the prospect of a use at the record's age.
 
-        Classic LRU-2 alone does worse than LRU where the work moves on: a record that was used twice long ago
-        outlasts every record that still waits for its first use (66 % of hits, LRU 94 %, this rule 96 %). So a record
-        that was never used counts from its writing, and the residents say at what age records are still used.
+        Classic LRU-2 alone is worse than LRU if the work moves on: a record that was used twice long ago outlasts
+        every record that still waits for its first use (66 % of hits, LRU 94 %, this rule 96 %). So a record that was
+        never used counts from its writing, and the age at which records are still used is estimated from the
+        residents.
         """
         turn = self._turns()
         written, last = turn(self.written_at), turn(self.last_at)
@@ -233,8 +234,8 @@ class _Table:
     def _turns(self) -> Callable[[_Numbers], _Numbers]:
         """A function from seconds to records written: a clock that runs with the work and stops while it stalls.
 
-        In seconds, a night or a busy machine would make all earlier records old at once. With stalls, or where the
-        speed changes, hits would fall from 96 % to 95 % on the locality workload and from 95 % to 92 % under a scan.
+        In seconds, a night or a busy machine would make all earlier records old at once. With stalls, or with changes
+        of the speed, hits would fall from 96 % to 95 % on the locality workload and from 95 % to 92 % under a scan.
         Before the first writing and after the last the clock runs at the average speed, so reading alone moves it.
         """
         order = np.lexsort((self.record, self.written_at))

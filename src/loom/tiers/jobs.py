@@ -56,7 +56,7 @@ class MigrationTrigger(StrEnum):
 
     @property
     def is_up(self) -> bool:
-        """Whether it moves records towards the prompt."""
+        """Whether the trigger moves records towards the prompt."""
         return self in _UP
 
 
@@ -122,8 +122,8 @@ class MigrationJob:
 class Promotion:
     """The result of a promotion.
 
-    `moved` are the ids that entered the target. `refused` has the reason for each id that did not. `job` is the job
-    that was queued, where the move was not made at once.
+    `moved` are the ids that entered the target. `refused` has the reason for each id that did not. `job` is the
+    queued job if the move was not made at once.
     """
 
     target: MemoryTier
@@ -201,7 +201,7 @@ class Migration:
         return _promotion(target, numbers, refused, scores, job=job)
 
     def preload(self, probabilities: Mapping[int, float]) -> MigrationJob | None:
-        """Queue records, by number, that will probably be used soon, as far as they are archived.
+        """Queue archived records that will probably be used soon, given by sequence number.
 
         The likeliest go first, up to a share of the working tier.
         """
@@ -234,7 +234,8 @@ class Migration:
         *,
         tokens: int | None = None,
     ) -> MigrationJob | None:
-        """Make room in a tier: the pressure sets share, priority and deadline. None if no record can leave.
+        """Make room in a tier: the pressure sets the share, the priority and the deadline. Returns None if no record
+        can leave.
 
         Hard pressure is relieved before this returns, other pressure in the background. `tokens` replaces the share
         of the pressure. Under `HOTNESS_DECAY` only cold records leave.
@@ -389,7 +390,7 @@ class Migration:
             datetime.fromtimestamp(move.deadline / 1e6, UTC),
         )
 
-    # -- small things ----------------------------------------------------------------------------------
+    # -- helpers ----------------------------------------------------------------------------------
 
     def _numbers(self, ids: Sequence[str], target: MemoryTier) -> dict[str, int]:
         """The numbers of memories by their ids; each must exist."""
@@ -411,7 +412,7 @@ class Migration:
 
 
 class QueuedMove(NamedTuple):
-    """A move as the queue keeps it beside the number of each record. Times are microseconds."""
+    """A move in the form in which the queue stores it for each record. Times are microseconds."""
 
     source: MemoryTier
     target: MemoryTier

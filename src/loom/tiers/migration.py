@@ -40,11 +40,11 @@ _L4_LOW = 0.95
 # The relevance of this many of the residents that would leave by use alone is considered: reading a vector costs more
 # than all other data of a resident.
 _SHORTLIST = 64
-# The present work is what this many of the newest records are about.
+# The present work is represented by this many of the newest records.
 _RECENT = 32
 # The share of the window that promoted records may take; the newest records have the rest.
 _FOCUS_SHARE = 0.25
-# After this long without a use, a record is half as hot for having been used recently.
+# The time without a use after which the part of recency in the hot score of a record is halved.
 _HALF_LIFE_S = 24 * 3600.0
 
 # Facts and summaries have their own tiers, and a use does not move them.
@@ -90,7 +90,7 @@ class TierRules(NamedTuple):
     def may_count_later(self, draft: Draft) -> bool:
         """Whether a new record may be written before its tokens are counted.
 
-        It may where its size decides nothing: it enters the window alone and would have room in any tier.
+        It may if its size decides nothing: it enters only the window and would fit into any tier.
         """
         return isinstance(draft.tokens, AtMost) and self.enters_window_alone(draft)
 
@@ -183,7 +183,7 @@ class Tiers:
         self._tuning: Tuning | None = None
         self._recent: dict[int, Record] = {}
 
-    # -- what holds ----------------------------------------------------------------------------------
+    # -- the rules ----------------------------------------------------------------------------------
 
     @property
     def settings(self) -> Settings:
@@ -228,7 +228,7 @@ class Tiers:
         return held
 
     def recent(self, numbers: Iterable[int]) -> dict[int, Record]:
-        """Records of the window, from the cache where they were read before.
+        """Records of the window, from the cache if they were read before.
 
         Every prompt reads them. The cache needs no check: a record never changes, and a superseded or forgotten one
         is no longer in the window.
@@ -317,12 +317,12 @@ class Tiers:
         return Receipt(draft.id, L1, tokens)
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
-        """Make a record of another node this node's too; False where it was already."""
+        """Also give this node a record of another node. Returns False if it already has it."""
         size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
         return transaction.enter([record], HEARD, self.node, "heard", [size]) > 0
 
     def _before_writing(self, draft: Draft, tier: MemoryTier | None, rules: TierRules, on_oversize: str) -> Draft:
-        """The draft with its tier and its size in the window, where a stand-in may take its place."""
+        """The draft with its tier and its size in the window, in which a stand-in may replace it."""
         if isinstance(draft.tokens, AtMost):
             draft = draft._replace(tokens=self.counter.limit_count(draft.content))
         asked = L1 if tier is None else tier
@@ -341,7 +341,7 @@ class Tiers:
 
     @step("tiers.stand_in_tokens")
     def _stand_in_tokens(self, record: Record | Draft) -> int:
-        """The tokens of the stand-in of a record: at most those of the record, which stands for itself if short."""
+        """The tokens of the stand-in of a record: at most those of the record. A short record is its own stand-in."""
         return min(self.counter.limit_count(stand_in(record).text), record.tokens)
 
     def _place(
@@ -543,7 +543,7 @@ class Tiers:
                 if scores[number] < threshold:
                     refused[number] = f"its hot score is {scores[number]:.2f}, below {threshold:.2f}"
                 elif number in resting:
-                    refused[number] = "it has only just left; it rests before it comes back"
+                    refused[number] = "it has left only recently, and returns after a rest"
                 elif by_importance and target is L2 and not rules.admits(importance):
                     refused[number] = f"its importance is {importance:.2f}, and importance leads in this profile"
         return scores, refused
@@ -575,7 +575,7 @@ class Tiers:
     def _load(self, transaction: Transaction, records: Sequence[int]) -> tuple[list[Record], dict[int, str]]:
         """Read and verify records. Returns the sound ones, and the error of each damaged one.
 
-        Records are read one by one only where a batch has a damaged one.
+        Records are read one by one only if a batch has a damaged one.
         """
         try:
             found = transaction.records(records)
@@ -649,7 +649,7 @@ class Tiers:
     # -- demotion --------------------------------------------------------------------------------------
 
     def rebalance(self) -> MoveCounts:
-        """Bring every tier in line with the present rules. Returns the moves.
+        """Make every tier conform to the present rules. Returns the moves.
 
         Writes do so by themselves. Call this after budgets were changed, or on a store that was written without them.
         """
@@ -781,7 +781,7 @@ class Tiers:
         reason: str,
         rules: TierRules,
     ) -> int:
-        """Move records one tier down, where a stand-in takes the place of each. Returns the number that left.
+        """Move records one tier down, and replace each by a stand-in there. Returns the number that left.
 
         A record that cannot be read leaves without a stand-in. From the knowledge tier, records leave to the log
         alone.

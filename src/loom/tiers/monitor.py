@@ -271,7 +271,7 @@ class Monitor:
         return Reading(measure, value, Level.OK if value is None else goal.level(value), goal, observations)
 
     def _follow(self, measure: Measure, zone: int) -> tuple[Reading, str] | None:
-        """Update the level of a measure: worse at once, better only where it is clearly better.
+        """Update the level of a measure: a worse level at once, a better one only if the measure is clearly better.
 
         Returns the event to publish: the measure got worse, or is good again.
         """
@@ -305,6 +305,6 @@ def _nearest_rank(count: int, percent: int) -> int:
 
 
 def _shown(value: float, goal: Goal, *, exact: bool = False) -> str:
-    """A value in its unit, with one decimal where it was measured."""
+    """A value in its unit, with one decimal if it was measured."""
     number = value * 100 if goal.unit == "share" else value
     return f"{number:,.{int(exact)}f} {'%' if goal.unit == 'share' else 'ms'}"

@@ -1,7 +1,7 @@
 """Adaptive parameters: a tuner of weights, threshold and compression level, and forecasts of token demand.
 
 Both hold no store and read no clock. The tuner turns measured metrics into parameters. A predictor turns the times
-and sizes of writes into an expected demand. docs/tiers.md has what they gained on recorded traces.
+and sizes of writes into an expected demand. docs/tiers.md has their gain on recorded traces.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHORTEST_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SystemMetrics:
-    """The metrics of the tuner; None where one is not known.
+    """The metrics of the tuner; None for an unknown one.
 
     `cache_hit_rate` is a share, `promotion_latency` is in milliseconds, and `storage_pressure` is the used share of
     the archive's budget.
@@ -185,7 +185,7 @@ class AdaptiveTuner:
 
 
 def _steps_to(limit: float, start: float, step: float) -> int:
-    """The number of steps from the start to the limit, the last of which may be shorter."""
+    """The number of steps from the start to the limit. The last one may be shorter."""
     return max(0, math.ceil(round((limit - start) / step, 9)))
 
 
@@ -222,7 +222,7 @@ class TokenDemandPredictor(Protocol):
 class _Intervals:
     """Tokens per second over intervals of at least `resolution_s`.
 
-    Writes nearer together than that count as one, so a burst has no infinite rate. When the clock goes back, the
+    Writes closer together than that count as one, so a burst has no infinite rate. When the clock goes back, the
     interval restarts and keeps its tokens. The tokens of the first observation belong to the interval that it begins.
     """
 

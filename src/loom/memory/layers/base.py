@@ -46,17 +46,17 @@ class MemoryLayer(ABC, Generic[Item]):
         return self._items([one for one in records if session_id in (None, one.session_id)], held, limit)
 
     def evict(self, tokens: int = 1) -> int:
-        """Free at least this many tokens, least valuable records first. Returns how many left. None of them is
-        lost."""
+        """Free at least this many tokens, least valuable records first. Returns the number of records that left. None
+        of them is lost."""
         return self._tiers.evict(self.tier, checked_whole(tokens, "tokens of evict()", 1))
 
     def size(self) -> int:
-        """How many records are in the tier."""
+        """The number of records in the tier."""
         usage = self._tiers.store.usage(self._tiers.node).get(self.tier)
         return usage.items if usage else 0
 
     def clear(self) -> int:
-        """Empty the tier. Returns how many records left. They stay in the log and can be recalled."""
+        """Empty the tier. Returns the number of records that left. They stay in the log and can be recalled."""
         return self._tiers.clear(self.tier)
 
     @property

@@ -112,8 +112,8 @@ def _server(path: Path) -> Iterator[Finding]:
     if stats["jobs"]:
         yield Finding("backlog", "note", f"{stats['jobs']:,} records wait to be embedded or derived", "loom flush")
     if stats["awaiting_vacuum"]:
-        told = f"after {stats['awaiting_vacuum']:,} times of forgetting, old rows wait for VACUUM"
-        yield Finding("vacuum", "note", told, "loom vacuum, as the owner of the tables")
+        told = f"after {stats['awaiting_vacuum']:,} times of forgetting in all namespaces, old rows wait for VACUUM"
+        yield Finding("vacuum", "note", told, "loom vacuum --namespace NAME, as the owner of the tables")
 
 
 def _file(path: Path) -> Iterator[Finding]:

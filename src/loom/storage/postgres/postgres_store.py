@@ -24,7 +24,14 @@ from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.maintenance import WorkLimits
 from loom.storage.sqlite.projections import TailLimit, count_up
 from loom.storage.sqlite.rows import dump_json
-from loom.storage.sqlite.transactions import FINISH, INSERT_RECORD, QUEUE, SqliteTransaction, record_row
+from loom.storage.sqlite.transactions import (
+    FINISH,
+    INSERT_RECORD,
+    INSERT_VECTOR,
+    QUEUE,
+    SqliteTransaction,
+    record_row,
+)
 from loom.storage.tables import Row
 
 __all__ = ["PostgresStore"]
@@ -51,7 +58,7 @@ class _Transaction(SqliteTransaction):
         self._counts = True  # a write of one statement looks for names that are awaited; see `OneStatement`
 
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        if statement in (INSERT_RECORD, QUEUE) and isinstance(self.connection, PostgresConnection):
+        if statement in (INSERT_RECORD, INSERT_VECTOR, QUEUE) and isinstance(self.connection, PostgresConnection):
             self.connection.defer(statement, rows)
         else:
             super().many(statement, rows)
@@ -222,7 +229,8 @@ class PostgresStore(Handle):
         if self._engine.dialect.partition is None:  # format 1 keeps no note of it
             return found | {"awaiting_vacuum": 0}
         with self.connected() as connection:
-            return found | {"awaiting_vacuum": vacuuming.waiting(connection, self.number)}
+            of = None if self._all_namespaces else self.number
+            return found | {"awaiting_vacuum": vacuuming.waiting(connection, of)}
 
     def vacuum(self) -> int:
         self.check_open()

@@ -55,10 +55,11 @@ def note(connection: Connection, namespace: int) -> None:
     )
 
 
-def waiting(connection: Connection, namespace: int) -> int:
-    """The number of times that a namespace forgot since its last VACUUM."""
-    row = connection.execute("SELECT forgets FROM vacuums WHERE namespace = ?", (namespace,)).fetchone()
-    (forgets,) = row or (0,)
+def waiting(connection: Connection, namespace: int | None) -> int:
+    """The number of times that a namespace forgot since its last VACUUM; None for all that the role may see."""
+    query = "SELECT coalesce(sum(forgets), 0) FROM vacuums"
+    chosen = ("", ()) if namespace is None else (" WHERE namespace = ?", (namespace,))
+    (forgets,) = connection.execute(query + chosen[0], chosen[1]).fetchone()
     return int(forgets)
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "EMPTY_VECTORS",
     "FINISH",
     "INSERT_RECORD",
+    "INSERT_VECTOR",
     "QUEUE",
     "SqliteTransaction",
     "put_setting",
@@ -47,6 +48,8 @@ INSERT_RECORD = (
     "trust, subject, flow, layer, importance, tokens, counter, created_at, committed_at, metadata, data, content, "
     "checksum, window_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+INSERT_VECTOR = "INSERT INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)"
 
 QUEUE = "INSERT INTO jobs (namespace, kind, record, seq) VALUES (?, ?, ?, ?)"
 """Puts a job into the queue."""
@@ -332,7 +335,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         }
         self.connection.execute(f"{EMPTY_VECTORS} record IN ({marks})", records)
         self.many(
-            "INSERT INTO vectors (seq, namespace, space, record, data) VALUES (?, ?, ?, ?, ?)",
+            INSERT_VECTOR,
             [
                 (self.next_seq(), self.namespace, number, record, packed[position].tobytes())
                 for position, record in enumerate(records)

@@ -12,9 +12,10 @@ import pytest
 
 import loom
 from loom.cli import main
-from loom.errors import StoreError
+from loom.errors import StoreError, StoreUnavailable
 from loom.memory import SharedMemoryPool
 from loom.snapshots.moving import move_namespace
+from loom.snapshots.taking import describe
 from loom.storage import open_store
 from loom.storage.contract import Filter
 
@@ -82,6 +83,26 @@ def test_a_memory_moves_to_a_server_and_back(
     assert told(postgres_url) == told(tmp_path / "a.loom")
     migrate(postgres_url, tmp_path / "b.loom", capsys)
     assert told(tmp_path / "b.loom") == told(tmp_path / "a.loom")
+
+
+def test_a_snapshot_is_restored_onto_an_empty_server_with_all_its_namespaces(
+    tmp_path: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for namespace in ("default", "team"):
+        fill(tmp_path / "a.loom", namespace)
+    shot = tmp_path / "a.hctx"
+    assert main(["snapshot", str(shot), "--store", str(tmp_path / "a.loom")]) == 0
+    done = loom.restore(shot, postgres_url)
+    assert (done.path, done.namespaces) == (None, ("default", "team"))
+    assert done.records == describe(shot).records
+    for namespace in ("default", "team"):
+        assert told(postgres_url, namespace) == told(tmp_path / "a.loom", namespace)
+    with pytest.raises(StoreUnavailable, match="not empty"):
+        loom.restore(shot, postgres_url)
+    capsys.readouterr()
+    url = postgres_url.replace("schema=", "schema=again_")
+    assert main(["restore", str(shot), "--store", url]) == 0, capsys.readouterr()
+    assert told(url) == told(tmp_path / "a.loom")
 
 
 def test_a_namespace_with_another_text_under_an_id_stays_as_it_was(

@@ -244,8 +244,9 @@ def restore(
     take: Annotated[str | None, About("with --into: which namespace of the snapshot", shown_as="NAMESPACE")] = None,
     forgotten: Annotated[bool, About("with --into: also memories that were forgotten there since")] = False,
 ) -> RestoredFile:
-    """Takes a full snapshot and those that continue it, oldest first. The store must not exist, unless --into names a
-    namespace of it. A snapshot that is damaged or does not belong is refused, and nothing is changed."""
+    """Takes a full snapshot and those that continue it, oldest first. The store must not exist, or on a server have
+    nothing in the namespaces of the snapshot, unless --into names a namespace of it. A snapshot that is damaged or
+    does not belong is refused, and nothing is changed."""
     import loom
 
     if into is None:
@@ -255,7 +256,9 @@ def restore(
         _namespaces(file)  # so that a missing file is refused and not created
         with loom.open(file, namespace=into, embedder="none", derive=False) as memory:
             done = memory.restore(snapshots, namespace=take, forgotten=forgotten)
-    return RestoredFile(str(done.path), tuple(done.namespaces), done.records, done.present, done.forgotten, into)
+    return RestoredFile(
+        str(done.path or file), tuple(done.namespaces), done.records, done.present, done.forgotten, into
+    )
 
 
 @operation(

@@ -10,24 +10,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import Conflict, IdConflict, NotFound, ReadOnly
+from loom.errors import Conflict, IdConflict, NotFound, ReadOnly, StoreUnavailable
 from loom.progress import followed
 from loom.snapshots.sections import NOTED
 from loom.snapshots.staging import Restored, Stage, staged_aside
-from loom.snapshots.taking import SnapshotPath, as_chain
+from loom.snapshots.taking import SnapshotPath, as_chain, describe
 from loom.steps import step
+from loom.storage import open_store
 from loom.storage.contract import EMBED, WINDOW, Filter, Record, Rows, Store, Transaction
 from loom.storage.moments import from_micros
 from loom.storage.tables import TABLES, Row, named
 from loom.text.entities import NAMES
+from loom.text.tokens import counters_by_name
 
-__all__ = ["restore_into"]
+__all__ = ["restore_all_into", "restore_into"]
 
 # Settings that the namespace keeps, or that the merge maps.
 _OWN_SETTINGS = frozenset({"analyzer", "space", "revision", NOTED})
@@ -65,6 +69,26 @@ def restore_into(
         if then is not None:
             then(transaction, merge.nodes)
     return done
+
+
+def restore_all_into(url: str, chain: Sequence[Path]) -> Restored:
+    """Restore every namespace of a chain into the empty ones of a server. Each is restored in one transaction."""
+    names = [*dict.fromkeys(name for path in chain for name in describe(path).namespaces)]
+    with ExitStack() as opened:
+        stores = [opened.enter_context(closing(open_store(url, namespace=name))) for name in names]
+        for store in stores:
+            if store.numbers(Filter(history=True), 1):
+                raise StoreUnavailable(
+                    f"the namespace {store.namespace!r} of {store.location} is not empty; merge the snapshot into it "
+                    "with memory.restore(snapshot), or add what is missing with `loom migrate`"
+                )
+            store.count_with({name: counter.limit_count for name, counter in counters_by_name().items()})
+        parts = [restore_into(store, chain, namespace=store.namespace) for store in stores]
+    counts = {name: sum(getattr(part, name) for part in parts) for name in _COUNTS}
+    return Restored(None, tuple(names), **counts)
+
+
+_COUNTS = ("records", "present", "forgotten", "left", "entries", "blobs", "vectors")
 
 
 class _Merge:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from loom.checks import checked_path
+from loom.discovery import is_server
 from loom.errors import InvalidInput, SnapshotError, StoreFull, StoreUnavailable
 from loom.index.analysis import ANALYSIS_VERSION
 from loom.index.segments import sync_folder
@@ -62,9 +63,15 @@ def restore(
 ) -> Restored:
     """Create a new store from a snapshot, or from a full one and its continuations, oldest first.
 
-    The file appears at its path once it is complete; a kill leaves nothing there.
+    The file appears at its path once it is complete; a kill leaves nothing there. On a server (the path is a URL) the
+    namespaces of the snapshot must be empty; each is restored in one transaction.
     """
-    target = Path(checked_path(path, "the path of the new store")).expanduser().absolute()
+    place = checked_path(path, "the path of the new store")
+    if is_server(place):
+        from loom.snapshots.merging import restore_all_into
+
+        return restore_all_into(place, as_chain(snapshot))
+    target = Path(place).expanduser().absolute()
     with disk_errors(f"{target} was not made"):
         if not target.parent.is_dir():
             raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")

@@ -2,13 +2,20 @@
 
     python -m benchmarks.postgres [write batch recall cold ...] [--rounds 30] [--records 20000] [--questions 100]
                                   [--cold 100000 ...] [--url URL] [--save]
+    python -m benchmarks.postgres large [--large 1000000] [--save]
+    python -m benchmarks.postgres worker [--records 20000] [--save]
 
 `write`: one `remember` beside one INSERT of the same row, every value of it, by psycopg in autocommit, into a table
 without an index, and beside a `remember` into a file with `fsync`. `batch`: lists of 1,000 beside COPY of the same
 rows and the bare token counter. `recall`: the same questions on a server and on a file with the same records, nothing
 changed meanwhile, by words, and with vectors too; for each question the best of the rounds. `cold`: a new process
-with an empty cache opens a store of many records and asks; then it asks another question. `failover`, only if it is
-named: five kills of a primary with two synchronous standbys while threads write (`make soak` has it as a test).
+with an empty cache opens a store of many records and asks; then it asks another question.
+
+The others run only if they are named, alone, and are saved as results of their own. `large`: a store of a million
+records with vectors (ten copies of a hundred thousand; see `benchmarks.multiplying`), its cold host, and searches by
+a host with the codes of the vectors beside one with all of them. `worker`: how fast one worker indexes a namespace,
+beside how fast several threads commit single writes to it.
+`failover`: five kills of a primary with two synchronous standbys while threads write (`make soak` has it as a test).
 
 The server is that of the tests, with fsync. The client and the server have a core each, as two hosts have: on one
 core the server takes the caches from the client, and every side costs more. CPU is the client's. The background
@@ -26,26 +33,37 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 
 from benchmarks import figures
 from benchmarks.measuring import Side, best_by_query, messages, percentile, print_table, questions, ratio, take_turns
+from benchmarks.multiplying import multiply
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
+from loom.storage import open_store
+from loom.storage.contract import Filter, Store
+from loom.storage.search_view import search_vectors
 from tests.postgres_server import PostgresServer, find_programs, running_server
 from tests.stress.test_postgres_failover import fail_over
 
 __all__ = ["main"]
 
 _PARTS = ("write", "batch", "recall", "cold")
+_ALONE = ("large", "worker", "failover")
 _KILLS = 5
 _BATCH = 1_000
 _FILLED_BY = 5_000
+_DIMENSIONS = 384
+_WRITERS = 8
 _AT_REST: dict[str, Any] = {
     "index_tail_records": 10**9,
     "index_tail_bytes": 10**12,
@@ -74,6 +92,22 @@ step("next answer", lambda: memory.recall(sys.argv[3]))
 memory.close()
 print(json.dumps(taken))
 """
+
+
+class MadeUp:
+    """Vectors without a meaning, of the size that the offline model has. They depend on the text alone."""
+
+    name = "made-up"
+    dimensions = _DIMENSIONS
+
+    def embed(self, text: str) -> Any:
+        return self.embed_batch([text])[0]
+
+    def embed_batch(self, texts: Sequence[str]) -> Any:
+        vectors = np.array(
+            [np.random.default_rng(zlib.crc32(text.encode())).standard_normal(_DIMENSIONS) for text in texts]
+        )
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 # -- where -----------------------------------------------------------------------------------------------------------
@@ -256,35 +290,151 @@ def fill(memory: Memory, records: int) -> None:
 def cold(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The first answer of a host that has nothing, by the size of the store; beside a file in the page cache."""
     found: dict[str, Any] = {}
-    asked = questions(2)
     for records in options.cold:
         url, file = store_url(given, folder, f"cold_{records}"), folder / f"cold{records}.loom"
         for place in (url, file):
             with open_memory(place, embedder="none", derive=False) as memory:
                 fill(memory, records)
-        base = url.partition("&cache=")[0]
-        for name, count in (("server", 5), ("file", 5)):
-            runs = []
-            for _ in range(count):
-                cache = Path(tempfile.mkdtemp(dir=folder))
-                place = f"{base}&cache={cache}" if name == "server" else str(file)
-                command = [sys.executable, "-c", _COLD, place, *asked]
-                answer = subprocess.run(command, check=True, capture_output=True, text=True)
-                runs.append(json.loads(answer.stdout))
-                fetched = sum(one.stat().st_size for one in cache.rglob("*.seg"))
-                shutil.rmtree(cache)
-            steps = {
-                step: {unit: percentile([run[step][unit] for run in runs], 50) for unit in runs[0][step]}
-                for step in runs[0]
-            }
-            found.setdefault(str(records), {})[name] = steps
-            told = ", ".join(
-                f"{step} {one['wall_ms']:.0f} ms (CPU {one['cpu_ms']:.0f})" for step, one in steps.items()
-            )
-            size = f"; {fetched / 1e6:.0f} MB of index fetched" if fetched else ""
-            print(f"  cold {name}, {records:,} records: {told}{size}", flush=True)
-            if fetched:
-                found[str(records)]["fetched_mb"] = fetched / 1e6
+        found[str(records)] = first_answers(url, folder, records) | {
+            "file": steps(functools.partial(str, file), records, "file")
+        }
+    return found
+
+
+def first_answers(url: str, folder: Path, records: int) -> dict[str, Any]:
+    """The first answers of new hosts, each with an empty cache, and the bytes that one fetched."""
+    base = url.partition("&cache=")[0]
+    caches: list[Path] = []
+
+    def new_host() -> str:
+        caches.append(Path(tempfile.mkdtemp(dir=folder)))
+        return f"{base}&cache={caches[-1]}"
+
+    taken = steps(new_host, records, "server")
+    fetched_mb = fetched(caches[-1]) / 1e6
+    print(f"  {fetched_mb:.0f} MB of index fetched", flush=True)
+    for cache in caches:
+        shutil.rmtree(cache)
+    return {"server": taken, "fetched_mb": fetched_mb}
+
+
+def fetched(cache: Path) -> int:
+    return sum(one.stat().st_size for one in cache.rglob("*.seg"))
+
+
+def steps(place: Callable[[], str], records: int, name: str, runs: int = 5) -> dict[str, Any]:
+    """The medians of the steps of new processes."""
+    asked = questions(2)
+    found: list[dict[str, dict[str, float]]] = []
+    for _ in range(runs):
+        command = [sys.executable, "-c", _COLD, place(), *asked]
+        found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    taken = {
+        step: {unit: percentile([run[step][unit] for run in found], 50) for unit in found[0][step]}
+        for step in found[0]
+    }
+    told = ", ".join(f"{step} {one['wall_ms']:.0f} ms (CPU {one['cpu_ms']:.0f})" for step, one in taken.items())
+    print(f"  cold {name}, {records:,} records: {told}", flush=True)
+    return taken
+
+
+# -- alone -----------------------------------------------------------------------------------------------------------
+
+
+def large(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """A large store: its cold host, and searches from codes only beside searches from whole vectors."""
+    records: int = options.large
+    url = store_url(given, folder, f"large_{records}")
+    started, cpu = time.perf_counter(), time.process_time()
+    with open_memory(url, embedder=MadeUp(), derive=False) as memory:
+        fill(memory, records // options.copies)
+        engine = memory.store.engine  # type: ignore[attr-defined]
+        if options.copies > 1:
+            with psycopg.connect(given.url, autocommit=True) as connection:
+                multiply(engine, connection, options.copies)
+    with open_memory(url, embedder=MadeUp(), derive=False) as memory:
+        report = memory.flush()  # joins index files
+        if not report.complete or memory.get_stats()["vectors"] != records:
+            raise SystemExit(f"not everything was indexed: {report}")
+        is_readable = memory.get(memory.list(limit=1).records[0].id) is not None
+    if not is_readable:
+        raise SystemExit("the records of a copy cannot be read")
+    filled = {"wall_s": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
+    print(f"  {records:,} records with vectors written and indexed: {filled}", flush=True)
+    found: dict[str, Any] = {"records": records, "filled": filled, "cold": first_answers(url, folder, records)}
+    base = url.partition("&cache=")[0]
+    asked = np.random.default_rng(7).standard_normal((options.questions, _DIMENSIONS)).astype(np.float32)
+    answers: dict[str, list[Any]] = {}
+    for name, codes_only_from in (("whole", 10**9), ("codes", 1)):
+        cache = folder / name
+        limits = f"codes_only_from={codes_only_from}&words_first_from={10**9}"
+        store = open_store(f"{base}&cache={cache}&{limits}", namespace="default")
+        store.use_embedder(MadeUp.name, _DIMENSIONS, None)
+        cpu, wall = time.process_time(), time.perf_counter()
+        search_vectors(store, asked[0], 10, Filter())
+        first = {"cpu_ms": (time.process_time() - cpu) * 1e3, "wall_ms": (time.perf_counter() - wall) * 1e3}
+
+        def ask(at: int, store: Store = store) -> object:
+            return search_vectors(store, asked[at], 10, Filter())
+
+        (times,) = best_by_query([ask], len(asked))
+        answers[name] = [
+            [(one.seq, one.score) for one in search_vectors(store, vector, 10, Filter())] for vector in asked
+        ]
+        store.close()
+        found[name] = {"fetched_mb": fetched(cache) / 1e6, "first": first, "cpu_ms": percentile(times, 50)}
+        print(f"  {name}: {found[name]}", flush=True)
+    found["equal"] = sum(one == other for one, other in zip(answers["whole"], answers["codes"], strict=True))
+    found["questions"] = len(asked)
+    print(f"  {found['equal']} of {len(asked)} answers are equal to the last bit", flush=True)
+    return found
+
+
+def worker(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """How fast one worker indexes a namespace, and how fast threads commit single writes to one."""
+    url = store_url(given, folder, "worker")
+    with open_memory(url, **{**_AT_REST, "embedder": MadeUp()}) as memory:
+        memory.remember(list(messages(100)))
+        memory.flush()
+        texts = messages(options.records)
+        while few := list(itertools.islice(texts, _BATCH)):
+            memory.remember(few)
+        started, cpu = time.perf_counter(), time.process_time()
+        memory.flush()
+        wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    stop = threading.Event()
+    counts = [0] * _WRITERS
+    with open_memory(store_url(given, folder, "writers"), **_AT_REST) as memory:
+        memory.remember("a first one")
+
+        def write_on(thread: int) -> None:
+            for text in itertools.cycle(messages(_BATCH, seed=thread)):
+                if stop.is_set():
+                    return
+                memory.remember(text)
+                counts[thread] += 1
+
+        threads = [threading.Thread(target=write_on, args=(number,)) for number in range(_WRITERS)]
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        stop.wait(options.seconds)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        written_per_s = sum(counts) / (time.perf_counter() - started)
+    found = {
+        "indexed_per_s": options.records / wall_s,
+        "index_cpu_us": cpu_s / options.records * 1e6,
+        "written_per_s": written_per_s,
+        "writers": _WRITERS,
+    }
+    found["factor"] = found["indexed_per_s"] / written_per_s
+    print(
+        f"  one worker indexes {found['indexed_per_s']:,.0f} records a second, with words and vectors; "
+        f"{_WRITERS} threads commit {written_per_s:,.0f} single writes a second to one namespace",
+        flush=True,
+    )
     return found
 
 
@@ -325,13 +475,20 @@ def table(found: dict[str, Any]) -> list[list[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.postgres", description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "parts", nargs="*", choices=[*_PARTS, "failover", []], metavar="PART", help=f"of {', '.join(_PARTS)}; all"
+        "parts",
+        nargs="*",
+        choices=[*_PARTS, *_ALONE, []],
+        metavar="PART",
+        help=f"of {', '.join(_PARTS)}; all. Or one of {', '.join(_ALONE)}",
     )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--chunk", type=int, default=100, help="writes per turn")
     parser.add_argument("--records", type=int, default=20_000, help="for warm recall")
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--cold", type=int, nargs="+", default=[100_000], metavar="RECORDS")
+    parser.add_argument("--large", type=int, default=1_000_000, metavar="RECORDS")
+    parser.add_argument("--copies", type=int, default=10, help="of one part of the large store, of which it is made")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of single writes, for `worker`")
     parser.add_argument("--url", help="of a server; by default a new one")
     parser.add_argument("--fsync", default="on", choices=["on", "off"], help="of a new server")
     parser.add_argument("--save", action="store_true", help="keep the result for the documents")
@@ -342,12 +499,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             kept["longest_s"] = max(kept["pauses_s"])
             print(kept)
         return
-    measured = {"write": write, "batch": batch, "recall": recall, "cold": cold}
+    measured = {"write": write, "batch": batch, "recall": recall, "cold": cold, "large": large, "worker": worker}
+    alone = {*_ALONE} & {*options.parts}
+    if alone and len(options.parts) > 1:
+        parser.error(f"{', '.join(sorted(alone))} is measured alone")
     with (
-        figures.saving_output("postgres", arguments, is_wanted=options.save) as kept,
+        figures.saving_output("-".join(("postgres", *alone)), arguments, is_wanted=options.save) as kept,
         server(options.url, options.fsync) as given,
         tempfile.TemporaryDirectory() as folder,
     ):
+        if alone:
+            kept |= measured[options.parts[0]](given, Path(folder), options)
+            return
         for part in options.parts or _PARTS:
             kept[part] = measured[part](given, Path(folder), options)
         kept["table"] = table(kept)

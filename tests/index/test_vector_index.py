@@ -124,6 +124,18 @@ def test_among_is_exact_in_a_segment_that_is_otherwise_searched_by_codes() -> No
     assert found.tolist() == brute_force(allowed, vectors[::7], vectors[11], 20)
 
 
+@given(collections())
+def test_the_vectors_of_keys_are_those_that_went_in(collection: tuple[Array, Array, Array, list[int]]) -> None:
+    keys, vectors, _, parts = collection
+    index = split(keys, vectors, parts)
+    assert len(index) == len(keys)
+    assert index.keys().tolist() == keys.tolist()
+    wanted = np.sort(np.append(keys[::2], 10_001))
+    found, rows = index.vectors(wanted)
+    assert found.tolist() == keys[::2].tolist()
+    assert np.array_equal(rows, unit_float16(vectors)[::2])
+
+
 def test_the_score_is_the_cosine() -> None:
     vectors = clustered(200, 48, 5, seed=2)
     query = vectors[3] * 17.0

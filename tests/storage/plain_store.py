@@ -12,7 +12,7 @@ import math
 import pickle
 import threading
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
@@ -1245,6 +1245,7 @@ class _View:
                 matrix = np.stack([vector for _, vector in state.vectors.values()])
                 vectors.add(np.array([*state.vectors], dtype=np.int64), matrix)
             self.vectors = vector_index.VectorIndex(state.space[1], [], vectors)
+        self.kept: dict[Hashable, Any] = {}
         self.derived = len(state.derived)
 
     def admitted(self, seqs: Sequence[int], wanted: Filter) -> set[int]:

@@ -35,6 +35,7 @@ from loom.index.vector_segments import (
     build,
     check,
     check_dimensions,
+    keys_of,
     merge,
     vector_rows,
     verify,
@@ -195,6 +196,29 @@ class VectorIndex:
         if self.tail is not None:
             chosen.append(self.tail.view(keys))
         return cosines_of(chosen, prepared)
+
+    def __len__(self) -> int:
+        """The number of vectors."""
+        return sum(own.keys.size for own in self._rows) + (0 if self.tail is None else len(self.tail))
+
+    def keys(self) -> Keys:
+        """The keys of all vectors, ascending."""
+        held = [own.keys for own in self._rows]
+        return np.sort(np.concatenate(held if self.tail is None else [*held, self.tail.keys]))
+
+    def vectors(self, keys: Keys) -> Fetched:
+        """Those of these ascending keys that have a vector, and their vectors, both in ascending order."""
+        chosen = [Nominated(own, rows_among(own, keys)) for own in self._rows]
+        if self._fetch is not None:
+            chosen = completed(chosen, self._fetch)
+        if self.tail is not None:
+            chosen.append(self.tail.view(keys))
+        chosen = [one for one in chosen if one.rows.size and not one.own.has_codes_only]
+        found = np.concatenate([keys[:0], *(keys_of(own, rows) for own, rows in chosen)])
+        none = np.empty((0, self.dimensions), dtype=np.float16)
+        held = np.concatenate([none, *(own.vectors[rows] for own, rows in chosen)])
+        order = found.argsort()
+        return Fetched(found[order], held[order])
 
     def reading(self, fetch: Callable[[Keys], Fetched]) -> VectorIndex:
         """The same index, which reads vectors that its segments lack with a function of ascending keys."""

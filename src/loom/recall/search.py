@@ -30,6 +30,7 @@ from loom.recall.questions import Question, understand
 from loom.recall.relevance import Scored, Weights, calibrated, reachable, score
 from loom.recall.replacements import Companions, in_pairs, with_replacements
 from loom.recall.reranking import MemoryReranker
+from loom.recall.understanding import understood
 from loom.storage.contract import Filter, Record, Store, Vector, check_limit
 from loom.storage.search_view import SearchView
 from loom.text.statement_kinds import without_opening
@@ -224,10 +225,12 @@ class _Reading:
 
     def answer(self, view: SearchView) -> _Answer:
         weights = self.weights if isinstance(self.weights, Weights) else self.weights()
+        # If the vectors do not follow the texts, words alone answer.
+        is_understood = self.vector is not None and understood(view, self.asked.text)
         probe = Probe(
             self.asked.words,
             self.asked.marks,
-            self.vector,
+            self.vector if is_understood else None,
             self.asked.synonyms if weights.synonyms else {},
             seeds=self.seeds,
             reach=_REACH if weights.context else 0,

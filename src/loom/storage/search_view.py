@@ -6,10 +6,10 @@ question nominates, and how that is scored, is decided in `loom.recall`. A store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,14 @@ class SearchView(Protocol):
     @property
     def vectors(self) -> VectorIndex | None:
         """The vectors of the space that this process embeds in; None if there is none."""
+
+    @property
+    def kept(self) -> dict[Hashable, Any]:
+        """What was computed from the vectors and their records, kept for later searches of this process.
+
+        It is emptied when a record is forgotten, and when other files or another space replace the vectors. Vectors
+        that are added do not empty it.
+        """
 
     @property
     def derived(self) -> int:

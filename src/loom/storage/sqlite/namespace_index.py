@@ -9,9 +9,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from loom.errors import UnsupportedStore
 from loom.index import text_index, vector_index
@@ -86,6 +87,8 @@ class NamespaceIndex:
         self._vector_tail: vector_index.VectorTail | None = None
         self._vectors_seen = 0
         self.vectors: vector_index.VectorIndex | None = None
+        self.kept: dict[Hashable, Any] = {}
+        """What searches computed from the vectors and their records: see `SearchView.kept`."""
         self.vectors_are_coming = False
         """Whether searches use words until the files of the vectors have been fetched."""
 
@@ -186,6 +189,7 @@ class NamespaceIndex:
         space = active_space(connection, self._namespace)
         if space is None:
             self._space, self._vector_tail, self.vectors = None, None, None
+            self.kept.clear()
             return
         number, dimensions = space
         if number != self._space or self._vector_tail is None:
@@ -194,6 +198,7 @@ class NamespaceIndex:
             self._vectors_seen = 0
             self._states[VECTORS] = ProjectionState()
             self._segments[VECTORS] = {}
+            self.kept.clear()
             self._watch()
             self.vectors = vector_index.VectorIndex(dimensions, [], self._vector_tail)
         state = self._state(connection, VECTORS)
@@ -211,6 +216,7 @@ class NamespaceIndex:
             segments = self._load(connection, VECTORS, state)
             self._vector_tail = vector_index.VectorTail(dimensions)
             self._vectors_seen = state.watermark
+            self.kept.clear()
             self.vectors = vector_index.VectorIndex(dimensions, segments, self._vector_tail)
             self._states[VECTORS] = state
         rows = vectors_above(connection, self._namespace, number, max(self._vectors_seen, state.watermark))
@@ -292,6 +298,7 @@ class NamespaceIndex:
 
     def _drop(self, records: Iterable[int]) -> None:
         """Remove forgotten records from the tails. Scrubbing replaces the segments that hold them."""
+        self.kept.clear()
         for record in records:
             self._tail.remove(record)
         if self._vector_tail is not None:

@@ -173,6 +173,7 @@ class _View:
         usable = index.space == maintenance.space and not index.vectors_are_coming
         vectors = index.vectors if usable else None
         self.vectors = None if vectors is None else vectors.reading(self._stored_vectors)
+        self.kept = index.kept
         self.derived = index.derived
 
     def _conditions(self, wanted: Filter) -> tuple[str, list[Any]]:

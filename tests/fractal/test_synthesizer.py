@@ -145,6 +145,22 @@ def test_repeating_the_question_is_worth_less_than_answering_it(task: str, right
     assert judged(task, right).overall > judged(task, echo).overall
 
 
+@pytest.mark.parametrize(
+    ("task", "right", "other"),
+    [
+        ("What is the capital of France?", "The capital of France is Paris.", "Bananas are yellow."),
+        ("What is the capital of France?", "Paris.", "Bananas are yellow."),
+        ("What colour is the kitchen?", "The kitchen is ochre.", "The invoice was paid on time."),
+        ("Who wrote Hamlet?", "Shakespeare wrote Hamlet.", "Bananas are yellow."),
+        ("What does Ana like?", "Ana likes tea.", "The garden needs water."),
+        ("法国的首都是哪里？", "法国的首都是巴黎。", "香蕉是黄色的。"),
+        ("法国的首都是哪里？", "巴黎。", "香蕉是黄色的。"),
+    ],
+)
+def test_a_short_answer_is_worth_more_than_a_sentence_about_something_else(task: str, right: str, other: str) -> None:
+    assert judged(task, right).overall > judged(task, other).overall > judged(task, task).overall
+
+
 @pytest.mark.parametrize("nothing", ["", None, "   ", Task()])
 def test_nothing_is_worth_nothing(nothing: Any) -> None:
     assert judged(TASK, nothing).overall == 0.0

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from loom.text.scripts import HAN, has_han
 from loom.text.specifics import specifics
-from loom.text.words import query_terms, terms
+from loom.text.words import content_terms, query_terms, terms
 
 __all__ = ["WordJudgement", "judged_by_words"]
 
@@ -42,6 +42,8 @@ _CHINESE_HEDGES: Final = re.compile(
 )
 _SURE: Final = 0.8
 _COST_OF_A_HEDGE: Final = 0.15
+# The factor of the confidence of a sentence that has nothing to do with the task.
+_UNRELATED: Final = 0.6
 
 
 @cache
@@ -112,12 +114,11 @@ def _demands_met(task: str, result: str) -> list[bool]:
     return met
 
 
-def _coverage(task: str, result: str, said: set[str], answering: float) -> float:
+def _coverage(task: str, met: list[bool], said: set[str], answering: float) -> float:
     asked = query_terms(task)
     whole = sum(asked.values())
     repeated = sum(weight for term, weight in asked.items() if term in said) / whole if whole else 1.0
     answered = repeated * answering
-    met = _demands_met(task, result)
     return 0.5 * answered + 0.5 * sum(met) / len(met) if met else answered
 
 
@@ -156,13 +157,26 @@ def judged_by_words(task: str, result: str, context: str = "") -> WordJudgement:
     known = f"{task}\n{context}"
     old = {*terms(known), *_about_asking()}
     distinct = {term for term in said if term in old or not _is_recombined(term, known)}
+    # Function words repeat nothing: "The capital is Paris" has one word of the question and one of its own.
+    telling = distinct & {*content_terms(result)} or distinct
+    answering = min(1.0, len(telling - old) / max(1, len(telling)) / _MUCH_NEW)
     new = distinct - old
     share = len(new) / max(1, len(distinct))
-    answering = min(1.0, share / _MUCH_NEW)
     half = _HALF_CHINESE if has_han(result) else _HALF_ENGLISH
+    met = _demands_met(task, result)
+    related = _UNRELATED if _is_unrelated(task, result, distinct, met) else 1.0
     return WordJudgement(
-        # Repeating the task lowers the confidence.
-        _confidence(said, result) * (0.5 + 0.5 * answering),
-        _coverage(task, result, distinct, answering),
+        # Repeating the task and speaking of something else lower the confidence.
+        _confidence(said, result) * (0.5 + 0.5 * answering) * related,
+        _coverage(task, met, distinct, answering),
         share * len(new) / (len(new) + half),
     )
+
+
+def _is_unrelated(task: str, result: str, said: set[str], met: list[bool]) -> bool:
+    """Whether a sentence has no content word of the task and no item that it asks for. A fragment may be the item."""
+    if has_han(result):
+        is_sentence = not _JOINING_CHARACTERS.isdisjoint(result)
+    else:
+        is_sentence = len(content_terms(result)) < len(said)
+    return is_sentence and not any(met) and said.isdisjoint(content_terms(task))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from loom.fractal.memory import MemoryEntry, MemoryScope
 from loom.recall.hits import Hit
 from loom.types import (
+    AccessRecord,
     Fact,
     FactType,
     MemoryQuery,
@@ -22,6 +23,7 @@ from loom.types import (
 )
 
 __all__ = [
+    "AccessRecord",
     "Fact",
     "FactType",
     "Hit",

@@ -77,6 +77,16 @@ def test_the_important_stay_and_not_only_the_newest() -> None:
     assert result.messages.index(messages[1]) == 1
 
 
+def test_without_a_strategy_the_important_stay() -> None:
+    messages = conversation()
+    messages[1] |= {"metadata": {"starred": True}}
+    messages[1]["content"] = "We decided on PostgreSQL 16 because of the migration deadline on 12 May. " * 2
+    truncator = SmartTruncator(COUNTER)
+    chosen = truncator.truncate(messages, 700)
+    assert chosen == truncator.truncate(messages, 700, TruncationStrategy.IMPORTANCE_BASED)
+    assert chosen != truncator.truncate(messages, 700, TruncationStrategy.TAIL_CUTOFF)
+
+
 def test_what_bears_on_the_question_is_more_important() -> None:
     about = {"role": "user", "content": "The heron nests at the lake."}
     other = {"role": "user", "content": "The invoice was paid on time."}

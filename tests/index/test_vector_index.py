@@ -212,6 +212,15 @@ def test_codes_find_98_of_100_where_there_are_no_clusters() -> None:
     assert hits / (10 * len(queries)) >= 0.98
 
 
+@pytest.mark.parametrize("dimensions", [256, 384, 1_024])
+def test_a_code_has_a_bit_for_each_number_of_its_vector(dimensions: int) -> None:
+    """Requirement 128: 32:1 beside vectors of float32."""
+    vectors = clustered(5_000, dimensions, 50, seed=4)
+    _, arrays = build(np.arange(5_000, dtype=np.int64), vectors)
+    codes = [array for array in arrays.values() if array.dtype == np.uint64]
+    assert sum(array.nbytes for array in codes) * 32 == vectors.nbytes
+
+
 @pytest.mark.parametrize("limit", [1, 40, 3_000, 9_000])
 def test_segments_that_are_asked_for_their_share_give_as_many_as_are_wanted(limit: int) -> None:
     vectors = clustered(9_000, 64, 40, seed=13)

@@ -25,7 +25,7 @@ from loom import steps
 from loom.errors import CorruptStore, ReadOnly
 from loom.everyday import Memory
 from loom.models.embedders import FakeEmbedder
-from loom.storage.blocks import shipped
+from loom.storage.blocks import Block, shipped
 from loom.storage.contract import MAX_TEXT_BYTES, ArchiveStats, Draft, Filter, Record, Retention, Store
 from loom.storage.search_view import search_text
 from loom.storage.sqlite.store import SqliteStore, as_sqlite
@@ -195,6 +195,23 @@ def test_every_record_comes_back_byte_for_byte(store: SqliteStore) -> None:
     assert store.check().ok
     assert [store.get(record.id) for record in before] == before
     assert list(store.records([record.seq for record in before]).values()) == before
+
+
+def test_blocks_are_of_up_to_64_kilobytes_at_level_9_with_the_dictionary_of_the_package(path: Path) -> None:
+    """Requirement 127."""
+    store = SqliteStore(path)
+    put(store, notes(800))
+    store.archive()
+    store.close()
+    rows = outside(path, "SELECT dictionary, raw_bytes, data FROM blocks WHERE records > 0 ORDER BY number")
+    assert len(rows) >= 4
+    for dictionary, raw_bytes, data in rows:
+        assert dictionary == -1
+        texts = list(Block(bytes.fromhex(data), raw_bytes, shipped()).texts())
+        assert sum(len(f"{text.content}{text.data or ''}".encode()) for text in texts) <= 64 * 1024
+        payload = zstd.decompress(bytes.fromhex(data), zstd_dict=shipped())
+        assert zstd.compress(payload, level=9, zstd_dict=shipped()).hex() == data
+    assert all(raw_bytes > 56 * 1024 for _, raw_bytes, _ in rows[:-1])
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -437,8 +454,9 @@ def test_the_background_archives_what_is_older_than_was_asked_for(path: Path) ->
     moment = [NOW]
     store = opened(path, archive_after_days=30, clock=lambda: moment[0])
     put(store, notes(400))
-    moment[0] += timedelta(days=31)
-    put(store, [one._replace(id=f"new-{one.id}") for one in notes(100)])
+    for days in (21, 10):  # the first are 31 days old then, the second 10
+        moment[0] += timedelta(days=days)
+        put(store, [one._replace(id=f"{days}-{one.id}") for one in notes(100)])
     before = everything(store)
     store.vacuum()  # does what the worker does at rest
     stats = store.archived()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from loom.errors import InvalidInput, OverBudget
 from loom.events import EventBus
 from loom.memory import LayerCounters, LayerQuota, MemoryTier
 from loom.memory.core import LoomMemory
+from loom.models.embedders import FakeEmbedder
 from loom.protocol import Task
 from loom.text.tokens import TokenCounter
 from loom.tiers.quotas import QuotaAlarm, QuotaLevel
@@ -45,9 +48,9 @@ def memory() -> Iterator[LoomMemory]:
         yield found
 
 
-def task(number: int | str, tokens: int = 10, **fields: Any) -> Task:
+def task(number: int | str, tokens: int = 10, **given: Any) -> Task:
     words = " ".join(f"k{number}w{place}" for place in range(tokens - 2))
-    return Task(task_id=f"t{number}", action="note", parameters={"c": words}, **fields)
+    return Task(task_id=f"t{number}", action="note", parameters={"c": words}, **given)
 
 
 # --- limits ------------------------------------------------------------------------------------------------
@@ -193,6 +196,33 @@ def test_the_counters_have_the_terms_of_the_runtime_and_equal_what_is_stored(mem
     assert_counters_are_right(memory)
     reserved = memory.get_counters().focus.reserved
     assert (reserved.system, reserved.functions) == (1024, 1024)
+
+
+def test_the_counters_name_the_parts_of_the_working_tier_and_the_vectors_that_can_be_searched() -> None:
+    with opened(profile="lcr", l1_token_budget=20, l2_token_budget=400, embedder=FakeEmbedder()) as memory:
+        for number in range(27):
+            memory.add_task(task(number))
+        memory.flush()
+        counters, parts = memory.get_counters(), memory.segments()
+        sizes = [sum(one.tokens for one in part) for part in (parts.hot, parts.warm, parts.cold)]
+        told = counters.working.segments
+        assert [told.hot, told.warm, told.cold] == sizes
+        assert sizes[0] != sizes[2]
+        assert counters.rag.indexed == 27
+
+
+def test_the_documents_map_the_tiers_to_the_names_of_other_designs() -> None:
+    """Requirements 130, 149 and 152: the table of docs/tiers.md has the pairs that the design names."""
+    text = (Path(__file__).parents[2] / "docs" / "tiers.md").read_text()
+    table = text.partition("## The names of other designs")[2].split("\n\n")[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    assert [row[:4] for row in rows] == [
+        ["the prompt, L1", "Focus", "main context", "active"],
+        ["L2", "Working", "external context", "active"],
+        ["L3", "Archive", "recall storage", "hot and warm"],
+        ["L4 and the log", "RAG", "recall search", "cold, and the vector index"],
+    ]
+    assert [one.name for one in fields(LayerCounters)] == [row[1].lower() for row in rows]
 
 
 def test_the_archive_counts_originals_and_stand_ins_apart(memory: LoomMemory) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -150,10 +151,16 @@ def cluster(programs: Programs) -> Iterator[Cluster]:
 
 
 def fail_over(kills: int) -> dict[str, Any]:
-    """Write from several threads while the primary is killed; what was acknowledged and lost, and the pauses."""
+    """Write from several threads while the primary is killed; what was acknowledged and lost, and the pauses.
+
+    Some threads write entries, in transactions that they do not repeat: each was kept or refused as they were told.
+    """
     programs = find_programs()
     assert programs is not None
     acknowledged: list[str] = []
+    kept: list[str] = []
+    refused: list[str] = []
+    unknown: list[str] = []
     times: list[float] = []
     stop = threading.Event()
     pauses: list[float] = []
@@ -171,8 +178,21 @@ def fail_over(kills: int) -> dict[str, Any]:
                 times.append(time.monotonic())
                 number += 1
 
-        with ThreadPoolExecutor(THREADS) as threads:
-            writers = [threads.submit(write, thread) for thread in range(THREADS)]
+        def write_entries(thread: int) -> None:
+            for number in itertools.count():
+                if stop.is_set():
+                    return
+                key = f"{thread}-{number}"
+                try:
+                    with memory.store.transaction() as transaction:
+                        transaction.put_entry(key, number, writer="w")
+                except (StoreUnavailable, StoreBusy) as error:
+                    (unknown if "not known" in str(error) else refused).append(key)
+                else:
+                    kept.append(key)
+
+        with ThreadPoolExecutor(2 * THREADS) as threads:
+            writers = [threads.submit(one, thread) for one in (write, write_entries) for thread in range(THREADS)]
             try:
                 for _ in range(kills):
                     before = len(times)
@@ -189,12 +209,18 @@ def fail_over(kills: int) -> dict[str, Any]:
                 writer.result(WITHIN_S * 2)
         lost = [id for id in acknowledged if memory.get(id) is None]
         twice = [id for id in acknowledged if len(memory.history(id)) != 1]
+        there = {entry.key for entry in memory.store.entries(limit=10**6)}
         assert memory.check().ok
     return {
         "kills": kills,
         "acknowledged": len(acknowledged),
         "lost": len(lost),
         "twice": len(twice),
+        "entries": len(kept),
+        "entries_lost": len({*kept} - there),
+        "refused": len(refused),
+        "refused_and_kept": len(there & {*refused}),
+        "unknown": len(unknown),
         "pauses_s": [round(pause, 2) for pause in pauses],
     }
 
@@ -204,6 +230,7 @@ def fail_over(kills: int) -> dict[str, Any]:
 def test_no_acknowledged_write_is_lost_when_the_primary_is_killed() -> None:
     found = fail_over(max(1, scaled(5)))
     assert (found["lost"], found["twice"]) == (0, 0)
+    assert (found["entries_lost"], found["refused_and_kept"], found["unknown"]) == (0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import json
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from loom.memory.shared_pool import SharedMemoryPool
 from tests.crash.children import say
-from tests.crash.processes import ROOT, Child
+from tests.crash.processes import Child
 
 __all__ = ["PoolChild"]
 
@@ -26,17 +24,7 @@ _LONGEST_LIFE_S = 1800.0
 class PoolChild(Child):
     """A process that plays one of these roles."""
 
-    def __init__(self, role: str, **arguments: Any) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.pool_children", role, json.dumps(arguments)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            bufsize=1,
-        )
+    roles = "tests.crash.pool_children"
 
 
 async def count(path: str, key: str, writer: str, times: int) -> None:

@@ -10,24 +10,20 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from loom.everyday import Memory
 from tests.crash.children import unique_word
+from tests.crash.forking import ROOT, start
 from tests.tally import count
 
 __all__ = ["ROOT", "Child", "Point", "assert_found", "assert_sound", "named", "point", "unique_word"]
 
 Point = dict[str, Any]
 """Where a child is killed or stopped; see `tests.crash.children.arm`."""
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Counted once, however often they are looked for.
 _looked_for: set[tuple[str, str]] = set()
@@ -44,19 +40,14 @@ def named(value: object) -> str:
 
 
 class Child:
-    """A process that plays a role; killed at the latest when the block ends."""
+    """A process that plays a role (see `tests.crash.forking`); killed at the latest when the block ends."""
+
+    roles: ClassVar = "tests.crash.children"
+    """The module with the roles."""
 
     def __init__(self, role: str, **arguments: Any) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.children", role, json.dumps(arguments)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            bufsize=1,
-        )
+        self.process = start(self.roles, role, json.dumps(arguments), stderr=self._errors.fileno())
 
     def __enter__(self) -> Self:
         return self

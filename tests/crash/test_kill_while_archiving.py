@@ -8,8 +8,6 @@ import random
 import runpy
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ import pytest
 from loom.storage.contract import Draft, Filter
 from loom.storage.sqlite.store import SqliteStore
 from tests.crash.children import unique_word
+from tests.crash.forking import Process, start
 from tests.crash.processes import ROOT, Point, named, point
 from tests.small_archive import SMALL
 
@@ -53,13 +52,9 @@ os._exit(0)
 
 
 @contextlib.contextmanager
-def child(
-    path: Path, verb: str, armed: Point | None = None, says: str = "open\n", **more: Any
-) -> Iterator[subprocess.Popen[str]]:
+def child(path: Path, verb: str, armed: Point | None = None, says: str = "open\n", **more: Any) -> Iterator[Process]:
     given = {"path": str(path), "verb": verb, "armed": armed, "lease_s": LEASE_S, **more}
-    process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, json.dumps(given)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    process = start(_CHILD, json.dumps(given), stderr=2)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == says
@@ -68,7 +63,9 @@ def child(
         if process.poll() is None:
             process.kill()
         process.wait()
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.close()
         process.stdout.close()
 
 
@@ -123,7 +120,7 @@ ARCHIVING = [
 @pytest.mark.parametrize("step", ARCHIVING, ids=named)
 def test_a_kill_at_any_step_of_archiving_loses_nothing(path: Path, step: Point) -> None:
     with child(path, "archive", step) as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
     store = opened(path)
     assert_whole(store)
     assert store.archive().records == RECORDS
@@ -147,7 +144,7 @@ def test_a_kill_while_records_leave_their_blocks_leaves_them_all(path: Path, ste
     leaving = frozenset(range(0, RECORDS, 3))
     ids = [f"r{number}" for number in leaving]
     with child(path, "forget", step, ids=ids) as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
     store = opened(path)
     assert_whole(store)
     assert store.forget(Filter(ids=ids, history=True)).records == len(ids)
@@ -162,7 +159,7 @@ def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> 
     leaving = frozenset(range(5, RECORDS, 4))
     step = point("forget.scrub", "before")
     with child(path, "forget", step, ids=[f"r{number}" for number in leaving]) as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
     store = opened(path)
     assert_whole(store, leaving)
     assert store.flush().complete
@@ -183,7 +180,7 @@ def test_a_kill_while_blocks_get_another_dictionary_leaves_the_old_format_whole(
     path = tmp_path / "a.loom"
     shutil.copy(TRAINED, path)
     with child(path, "archive", step, says="") as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
     store = opened(path)
     records = store.scan(Filter(history=True), limit=1000).records
     assert {record.id: record.content for record in records} == runpy.run_path(str(MAKER))["texts"]()

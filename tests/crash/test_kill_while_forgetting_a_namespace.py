@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import loom
+from tests.crash.forking import run
 
 STORES = Path(__file__).parent.parent / "data" / "stores"
 
@@ -30,8 +29,8 @@ with loom.open(path, namespace="operator", embedder="none", all_namespaces=True)
 
 
 def killed_at(path: Path, step: str, work: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(path), step, work], capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    done = run(_KILLED, str(path), step, work)
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 @pytest.mark.parametrize("step", ["forget.remove_all", "vacuum.shrink", "forget.remove_name"])

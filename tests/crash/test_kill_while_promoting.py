@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,8 @@ import pytest
 
 from loom.memory.core import LoomMemory
 from loom.protocol import Task
-from tests.crash.processes import ROOT, Point, named, point
+from tests.crash.forking import run
+from tests.crash.processes import Point, named, point
 from tests.crash.tier_children import what_is_wrong
 
 LEASE_S = 0.2
@@ -83,9 +82,7 @@ def path(tmp_path: Path) -> Path:
 def killed(path: Path, verb: str, armed: Point) -> list[str]:
     """What the child said before it was killed."""
     given = {"path": str(path), "verb": verb, "armed": armed, "options": OPTIONS}
-    child = subprocess.run(
-        [sys.executable, "-c", _CHILD, json.dumps(given)], cwd=ROOT, capture_output=True, text=True, timeout=90
-    )
+    child = run(_CHILD, json.dumps(given))
     assert child.returncode == -signal.SIGKILL, child.stderr
     return child.stdout.split()
 

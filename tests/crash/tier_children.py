@@ -11,9 +11,7 @@ import faulthandler
 import json
 import os
 import sqlite3
-import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.residency import Residency
 from loom.text.tokens import counters_by_name
 from tests.crash.children import arm, say, unique_word
-from tests.crash.processes import ROOT, Child
+from tests.crash.processes import Child
 
 __all__ = ["BUDGETS", "TierChild", "opened", "task_for", "what_is_wrong"]
 
@@ -197,17 +195,7 @@ def nursery() -> None:
 class TierChild(Child):
     """A process that plays one of these roles."""
 
-    def __init__(self, role: str, **arguments: Any) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.tier_children", role, json.dumps(arguments)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            bufsize=1,
-        )
+    roles = "tests.crash.tier_children"
 
     def send(self, what: object) -> None:
         assert self.process.stdin is not None

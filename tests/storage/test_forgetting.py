@@ -29,7 +29,7 @@ from loom.storage.contract import AtMost, Draft, Filter
 from loom.storage.sqlite.projections import Projector, TailLimit
 from loom.storage.sqlite.store import SqliteStore
 from loom.text.words import terms
-from tests.crash.processes import ROOT
+from tests.crash.forking import Process, run, start
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -192,29 +192,24 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
 
 def die_at(step: str, path: Path, record: str = "") -> None:
     """Have a process killed at a step while it forgets a record, or else flushes."""
-    died = subprocess.run([sys.executable, "-c", _DIE_AT, str(path), step, record, "4"], cwd=ROOT, check=False)
-    assert died.returncode == -signal.SIGKILL, "the step was not reached"
+    died = run(_DIE_AT, str(path), step, record, "4")
+    assert died.returncode == -signal.SIGKILL, f"the step was not reached\n{died.stderr}"
 
 
 @contextmanager
-def process(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def process(script: str, *arguments: object) -> Iterator[Process]:
+    child = start(script, *map(str, arguments), stderr=2)
     try:
         yield child
     finally:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.close()
-        child.wait(30)
+        child.wait()
         child.stdout.close()
 
 
-def ask(child: subprocess.Popen[str], line: str) -> str:
+def ask(child: Process, line: str) -> str:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(line + "\n")

@@ -24,6 +24,7 @@ from loom.storage.contract import Filter
 from loom.storage.identity import DAMAGED, guard, guard_4, id_hash, id_hash_4
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.store import SqliteStore
+from tests.crash.forking import run
 
 DATA = Path(__file__).parent.parent / "data"
 NAMESPACES = ("default", "tiers", "knowledge", "waiting")
@@ -187,8 +188,8 @@ SqliteStore(sys.argv[1])
 @pytest.mark.parametrize("call", [1, 2])
 def test_a_kill_inside_the_upgrade_leaves_the_old_store(tmp_path: Path, call: int) -> None:
     path = copied(tmp_path)
-    killed = subprocess.run([sys.executable, "-c", _KILLED, str(path), str(call)], capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    killed = run(_KILLED, str(path), str(call))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (4,)
     with loom.open(path, embedder="none") as memory:

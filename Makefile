@@ -24,8 +24,8 @@ demo: $(READY) ## load a small conversation, ask it questions, show what was rec
 # the stores that they begin with. Without LOOM_REQUIRE_ALL, tests whose programs could not be installed are skipped.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak"
-test: $(READY) clients ## all the tests; about ten minutes on two cores
-	@echo "all the tests with $(WORKERS) workers: about ten minutes on two cores; ARGS=tests/recall runs one folder"
+test: $(READY) clients ## all the tests; about seven minutes on two cores
+	@echo "all the tests with $(WORKERS) workers: about seven minutes on two cores; ARGS=tests/recall runs one folder"
 	env -u LOOM_REQUIRE_ALL $(PYTEST) $(if $(LOOM_REQUIRE_ALL),--require-all) $(ARGS)
 
 # MCP clients from npm, pinned; they talk to servers on loopback alone. A machine without npm goes on without them.

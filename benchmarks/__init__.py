@@ -1,1 +1,1 @@
-"""Benchmarks: what loom costs beside the bare tools, as ratios of one run. See README.md."""
+"""Benchmarks: the cost of loom compared with the bare tools, as ratios of one run. See README.md."""

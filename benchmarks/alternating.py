@@ -4,9 +4,9 @@
 
 `--other` is the source folder of another version (it holds `loom`). Each round measures three processes on the same
 texts, another one first each time: this tree, the other tree, and the other tree again. A ratio is this tree by the
-other one, of the same round; the ratio of the other tree by itself shows how far a ratio strays by chance. Writing
-counts the CPU time of the whole process until the background worker is done; the rest that of the calling thread,
-while the worker is idle.
+other one, of the same round; the ratio of the other tree to itself shows the variation by chance. Writing counts the
+CPU time of the whole process until the background worker is done; the rest that of the calling thread, while the
+worker is idle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MEASURES = {
     "restore into a namespace": "into one of an open store",
     "restore again": "where all of it is present",
 }
-"""What is measured, in this order."""
+"""The measures, in this order."""
 
 _HERE = Path(__file__).parent.parent
 _TASK = "Continue with: {}"
@@ -102,7 +102,7 @@ def run_tree(tree: Path, records: int) -> dict[str, float]:
 
 
 def _compare(other: Path, rounds: int, records: int) -> dict[str, dict[str, list[float]]]:
-    """The ratios of each measure, by round: this tree by the other one, and the other one by itself."""
+    """The ratios of each measure, by round: this tree to the other one, and the other one to itself."""
     trees = [_HERE / "src", other, other]
     ratios: dict[str, dict[str, list[float]]] = {name: {"this/other": [], "other/other": []} for name in MEASURES}
     for number in range(rounds):

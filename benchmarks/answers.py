@@ -1,4 +1,4 @@
-"""What `recall` and `context` answer, to the last bit: for a change that must not change an answer.
+"""The answers of `recall` and `context`, to the last bit, for a change that must not change an answer.
 
     python -m benchmarks.answers --folder FOLDER --out before.txt --package ../main/src [--data FILE ...]
     python -m benchmarks.answers --folder FOLDER --out after.txt
@@ -8,9 +8,9 @@
 Every dialogue of our own sets and of the given files becomes a store in FOLDER, unless it is there: its turns, the
 facts and instructions that were derived from them, and its vectors. The questions are asked by words and
 with the embedder, at one moment. A line is one answer: the question, and of each hit the id, score, signals, reasons,
-passage and revisions; of each prompt its messages. `--package` asks with another source tree. The sides of a
-comparison read the same stores, so both must understand their format. `--server` asks copies of the stores on a
-PostgreSQL server, by default that of the tests, and exits with 1 if an answer differs from that of its file.
+passage and revisions; of each prompt its messages. `--package` uses another source tree. The sides of a comparison
+read the same stores, so both must understand their format. `--server` asks copies of the stores on a PostgreSQL
+server, by default that of the tests, and exits with 1 if an answer differs from that of its file.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _asked(
 
 
 def filled(folder: Path, dialogue: Dialogue, embedder: Any) -> Path:
-    """The folder of a store with a dialogue in it, made where it is missing."""
+    """The folder of a store with a dialogue in it. The store is made if it is missing."""
     if (folder / "done").exists():
         return folder
     folder.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ def answers(store: Path | str, dialogue: Dialogue, embedder: Any, *, numbered: b
 
 
 def _told(hit: Hit, numbered: bool) -> dict[str, Any]:
-    """Everything that a hit tells; floats keep all of their bits in JSON."""
+    """All fields of a hit; floats keep all of their bits in JSON."""
     fields: dict[str, Any] = hit.to_dict() | {"why": hit.why, "copies": hit.copy_ids, "seq": hit.seq}
     if not numbered:
         del fields["seq"]

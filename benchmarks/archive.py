@@ -1,13 +1,13 @@
-"""What the archive saves and costs (MEM-003): ratio, exact return, decompression, reading, finding, vectors.
+"""The savings and the cost of the archive (MEM-003): ratio, exact return, decompression, reading, finding, vectors.
 
     python -m benchmarks.archive [--data PATH/locomo10.json] [--tokens 100000] [--questions 200] [--save]
 
 Without `--data` the dialogue is ours: the marked dialogues of `benchmarks/dialogues`, and messages from word lists up
-to the wanted number of tokens, half of them Chinese. Tasks with structured data and Chinese talk are measured apart.
-Sizes are of texts and data in UTF-8. Times are CPU of the thread, the sides in turn. At the end it says which targets
-were met: an exact return, dialogue at 5:1 and structured data at 8:1, no loss in recall, decompression over 500 MB/s,
-vectors at 32:1 with less than 2 % loss. It ends with 1 if one of them was missed, the ratios aside:
-docs/acceptance.md says why texts do not reach them.
+to the wanted number of tokens, half of them Chinese. Tasks with structured data and Chinese talk are measured
+separately. Sizes are of texts and data in UTF-8. Times are CPU of the thread, the sides in turn. The last lines say
+which targets were met: an exact return, dialogue at 5:1 and structured data at 8:1, no loss in recall, decompression
+over 500 MB/s, vectors at 32:1 with less than 2 % loss. It ends with 1 if one of them was missed, except for the
+ratios: docs/acceptance.md says why texts do not reach them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LARGEST_LOSS = 0.02
 _RATIOS = {"dialogue": 5.0, "tasks with structured data": 8.0, "Chinese": 5.0}
 
 Goals = dict[str, bool]
-"""What was asked for, and whether it was met."""
+"""The targets, and whether each was met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Corpus:
 
 
 def talk(data: Path | None) -> Iterator[str]:
-    """Dialogue without end: of the given file, else ours in both languages."""
+    """Endless dialogue: of the given file, else our own in both languages."""
     if data is not None:
         for conversation in _read_locomo(data):
             yield from conversation.turns
@@ -100,7 +100,7 @@ def chinese() -> Iterator[str]:
 
 
 def tasks() -> Iterator[tuple[str, Any]]:
-    """Reports of tasks: a line of text, and what a program noted about it."""
+    """Reports of tasks: a line of text, and a program's data about it."""
     random = np.random.default_rng(7)
     for number, text in enumerate(messages(1_000_000, seed=3)):
         yield (
@@ -120,7 +120,7 @@ def tasks() -> Iterator[tuple[str, Any]]:
 
 
 def up_to(items: Iterator[tuple[str, Any]], tokens: int) -> tuple[list[tuple[str, Any]], int]:
-    """The first items that have so many tokens together, and how many they have."""
+    """The first items that together have this many tokens, and their tokens."""
     counter = default_counter()
     chosen: list[tuple[str, Any]] = []
     total = 0
@@ -157,7 +157,7 @@ def grouped(corpus: Corpus) -> list[list[Text]]:
 
 
 def measure_size(corpus: Corpus, tokens: int, folder: Path, kept: dict[str, Any]) -> Goals:
-    """Print what it takes in which form; whether everything came back as it was, and in how many bytes."""
+    """Print the size in each form. Returns whether everything was restored exactly, and the bytes."""
     plain = b"\n".join(f"{text}{data or ''}".encode() for text, data in corpus.dumped())
     size = sum(len(text.encode()) + len((data or "").encode()) for text, data in corpus.dumped())
     groups = grouped(corpus)
@@ -210,7 +210,7 @@ def decompressed(data: bytes, size: int) -> bytes:
 
 
 def measure_speed(corpus: Corpus, folder: Path, kept: dict[str, Any]) -> Goals:
-    """Print what decompression and reading take; whether decompression is as fast as it must be."""
+    """Print the times of decompression and reading. Returns whether decompression meets its target."""
     store = filled(folder / "archived.loom", corpus)
     plain = filled(folder / "plain.loom", corpus)
     store.archive()
@@ -278,7 +278,7 @@ def measure_speed(corpus: Corpus, folder: Path, kept: dict[str, Any]) -> Goals:
 
 
 def measure_recall(corpus: Corpus, asked: Sequence[str], folder: Path, kept: dict[str, Any]) -> Goals:
-    """Print what the same questions find before and after; whether nothing was lost."""
+    """Print the results of the same questions before and after. Returns whether nothing was lost."""
     embedder = "offline" if offline_embedder_installed() else "none"
     with loom.open(folder / "recall.loom", embedder=embedder, derive=False) as memory:
         memory.remember([{"id": f"r{n}", "content": text} for n, (text, _) in enumerate(corpus.items)])
@@ -297,7 +297,7 @@ def measure_recall(corpus: Corpus, asked: Sequence[str], folder: Path, kept: dic
 
 
 def measure_vectors(corpus: Corpus, asked: Sequence[str], folder: Path, kept: dict[str, Any]) -> Goals:
-    """Print size and recall of 1-bit codes with rescoring; whether both are as they must be."""
+    """Print size and recall of 1-bit codes with rescoring. Returns whether both meet their targets."""
     if offline_embedder_installed():
         embedder = OfflineEmbedder()
         stored = embed_texts(embedder, [text for text, _ in corpus.items]).astype(np.float32)

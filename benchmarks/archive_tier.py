@@ -1,4 +1,4 @@
-"""What the archive tier saves over its whole content: stand-ins, summaries and all, in tokens.
+"""The tokens that the archive tier saves over its whole content, including stand-ins and summaries.
 
     python -m benchmarks.archive_tier [--data PATH/locomo10.json] [--profile loom] [--at-once] [--list 5] [--save]
 
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 class TierFigures(NamedTuple):
-    """What the archive tier of a memory holds. `saved` is a share of the tokens of the originals."""
+    """The content of the archive tier of a memory. `saved` is a share of the tokens of the originals."""
 
     tokens: int
     originals: int
@@ -69,7 +69,7 @@ def turns_of(path: Path) -> Iterator[Said]:
 
 
 def remember(memory: loom.Memory, turns: Iterator[Said], at_once: bool = False) -> int:
-    """Remember turns, with the background work after each session; how many there were."""
+    """Remember turns, with the background work after each session. Returns the number of turns."""
     count = 0
     for _, session in itertools.groupby(turns, key=lambda turn: turn.session):
         for turn in session:
@@ -84,7 +84,7 @@ def remember(memory: loom.Memory, turns: Iterator[Said], at_once: bool = False) 
 
 
 def tier_figures(memory: loom.Memory) -> TierFigures:
-    """Count the archive tier from its residents and from what they stand for, and not by the store's own sums."""
+    """Count the archive tier from its residents and their originals, not from the store's own sums."""
     store = memory.store
     sizes = store.sizes("default", "l3")
     records, _ = store.readable(sizes)

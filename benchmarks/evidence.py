@@ -1,11 +1,11 @@
-"""Evidence per token: the share of the evidence that a prompt of a given size holds, beside simpler rankings.
+"""Evidence per token: the share of the evidence in a prompt of a given size, compared with simpler rankings.
 
     python -m benchmarks.evidence --data locomo.json realtalk.json beam.json --save
     python -m benchmarks.evidence --draw docs/evidence.svg
 
 `--save` saves the figures, and `--draw` draws the saved ones. A prompt of loom is counted with everything in it. The
 other sides are lists of whole turns, counted by their bare text. All are measured in one run over the same stores.
-`benchmarks.recall` says where the data comes from and how evidence is counted.
+`benchmarks.recall` describes the data and how evidence is counted.
 """
 
 from __future__ import annotations

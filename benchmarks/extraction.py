@@ -1,13 +1,13 @@
-"""How many marked facts the rules find without a model, and how much of what they find is one, in both languages.
+"""Recall and precision of the facts that the rules find without a model, in both languages.
 
     python -m benchmarks.extraction [--sealed] [--list-misses] [--save]
 
-`FactExtractor` reads every turn of `benchmarks/dialogues` (`--sealed`: of those in `sealed`), told who speaks and
-what was said just before. A mark is found when a fact of its turn holds all its keys; a fact is right when it holds
-all the keys of a mark of its turn. Beside it, in the same run, two rules that anyone could write: every sentence is a
-fact, and the first sentence of every turn is one. Output of tools gives no facts by design, so recall is also printed
-without its marks, and the target holds for that. The intervals are 95 % of a bootstrap over turns. Ends with 1 below
-a precision of 85 % (of the sealed ones 90 %) or a recall of 60 %.
+`FactExtractor` reads every turn of `benchmarks/dialogues` (`--sealed`: of those in `sealed`), with its speaker and
+the turn before. A mark is found if a fact of its turn has all its keys; a fact is right if it has all the keys of a
+mark of its turn. The same run also measures two simple rules: every sentence is a fact, and the first sentence of
+every turn is one. Output of tools gives no facts by design, so recall is also printed without its marks, and the
+target applies to that. The intervals are 95 % of a bootstrap over turns. Ends with 1 below a precision of 85 % (of
+the sealed ones 90 %) or a recall of 60 %.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A text that a side gives out as a fact, and the type it calls it."""
+    """A text that a side returns as a fact, and its type."""
 
     content: str
     label: str
@@ -46,7 +46,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one side made of one turn: the marks it found, and its claims. Minor marks make a claim right."""
+    """The result of one side for one turn: the marks it found, and its claims. Minor marks make a claim right."""
 
     utterance: Utterance
     found: tuple[Mark, ...]
@@ -168,7 +168,7 @@ def recall_of(readings: Sequence[Reading], kind: str) -> tuple[float, float, flo
 
 
 def _resampled(rows: Counts) -> Counts:
-    """The sums of as many turns drawn with replacement, a row for each time."""
+    """The sums of as many turns drawn with replacement, a row for each sample."""
     random = np.random.default_rng(_SEED)
     times = random.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=_RESAMPLES)
     return np.asarray(times @ rows, np.int64)
@@ -203,7 +203,7 @@ def _print_scores(name: str, readings: Sequence[Reading]) -> Scores:
 
 
 def _print_false_facts(name: str, readings: Sequence[Reading]) -> None:
-    """Facts made of turns that hold none: talk, and the rest, which is tool output, code and stories."""
+    """Facts from turns without any: talk, and the rest, which is tool output, code and stories."""
     nothing = [reading for reading in readings if not reading.utterance.marks]
     talk = [reading for reading in nothing if reading.utterance.small_talk]
     rest = [reading for reading in nothing if not reading.utterance.small_talk]
@@ -248,7 +248,7 @@ def _print_misses(readings: Sequence[Reading]) -> None:
 
 
 def _figures(readings: Sequence[Reading]) -> dict[str, Any]:
-    """What the documents take from here."""
+    """The figures for the documents."""
     parts = {"all": readings} | {
         name: [one for one in readings if one.utterance.language == language] for language, name in LANGUAGES.items()
     }

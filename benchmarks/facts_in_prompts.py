@@ -1,4 +1,4 @@
-"""What derived facts are worth in a prompt: evidence in prompts of 1,000 and 2,000 tokens with `derive` on and off.
+"""The benefit of derived facts in a prompt: evidence in prompts of 1,000 and 2,000 tokens with `derive` on and off.
 
     python -m benchmarks.facts_in_prompts --data FILE ... [--questions 60] [--embedder none] [--save]
 
@@ -70,7 +70,7 @@ def fill(memory: Memory, dialogue: Dialogue) -> None:
 
 
 def without_facts(memory: Memory) -> ContextOrchestrator:
-    """What builds the prompts of `memory.context` without a session, but for facts."""
+    """The builder of the prompts of `memory.context` without a session, but without the source of facts."""
     sources = [
         InstructionSource(memory),
         RecallSource(memory),
@@ -117,7 +117,7 @@ def _difference(on: Sequence[float], off: Sequence[float]) -> str:
 
 
 def _row(budget: int, reached: Reached) -> list[str]:
-    """Budget, the evidence of each side, and what facts add to prompts without them."""
+    """The budget, the evidence of each side, and the gain by facts."""
     bare = [one.turns for one in reached["without facts"][budget]]
     off = [one.turns for one in reached["off"][budget]]
     cells = [f"{budget:,}", f"{100 * np.mean(off):.1f}", f"{100 * np.mean(bare):.1f}"]

@@ -1,9 +1,9 @@
-"""Figures in the documents come from saved results, and this command puts them there.
+"""Puts the figures of saved results into the documents.
 
     python -m benchmarks.figures [--check]
 
-A benchmark writes what it measured with `save` into `benchmarks/results/NAME.json`, with the command.
-A document marks a figure with a comment behind it, and a table or an output with a comment on each side:
+A benchmark writes its results with `save` into `benchmarks/results/NAME.json`, with the command. A document marks a
+figure with a comment after it, and a table or an output with a comment on each side:
 
     75.9 %<!--=summaries:kept .1%--> of the facts survive.
 
@@ -32,16 +32,16 @@ __all__ = ["ROOT", "documents", "main", "rendered", "save", "saving_output", "wi
 
 ROOT = Path(__file__).parent.parent
 _RESULTS = Path(__file__).parent / "results"
-# A number with its sign and unit, and the comment that says where it comes from.
+# A number with its sign and unit, and the comment that names its source.
 _FIGURE = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?: ?%)?<!--=([\w.-]+):([^ >]+?)(?: ([^>]*?))?-->")
 _BLOCK = re.compile(r"^<!-- from ([\w.-]+):(\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def save(name: str, arguments: Sequence[str], figures: Mapping[str, Any], *, folder: Path = _RESULTS) -> None:
-    """Write what `python -m benchmarks.NAME ARGUMENTS` measured.
+    """Write the results of `python -m benchmarks.NAME ARGUMENTS`.
 
-    Of paths only the file's name is kept. What follows a hyphen in the name tells several results of one benchmark
-    apart. In keys, "_" stands for everything but letters, digits and hyphens.
+    Paths are reduced to the name of the file. The part after a hyphen in the name distinguishes several results of
+    one benchmark. In keys, "_" replaces everything except letters, digits and hyphens.
     """
     words = [Path(word).name if "/" in word else word for word in arguments if word != "--save"]
     command = " ".join(["python -m", f"benchmarks.{name.partition('-')[0]}", *words])
@@ -70,7 +70,7 @@ def saving_output(
 
 
 class _Copied(io.StringIO):
-    """Keeps what is written to another stream."""
+    """Copies everything that is written to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def _keyed(value: Any) -> Any:
 
 
 def documents() -> list[Path]:
-    """The pages that may hold figures. Pages beside data tell how a set came to be, which no command repeats."""
+    """The pages that may have figures. Pages next to data describe the origin of a set, which no command repeats."""
     return [
         *sorted(ROOT.glob("README*.md")),
         *sorted((ROOT / "docs").glob("*.md")),
@@ -101,7 +101,7 @@ def documents() -> list[Path]:
 
 
 def rendered(text: str, *, folder: Path = _RESULTS) -> str:
-    """A document with every marked figure, table and output as the saved results have it."""
+    """A document with every marked figure, table and output from the saved results."""
     text = _FIGURE.sub(lambda found: _figure(found[1], found[2], found[3] or "", folder), text)
     return _BLOCK.sub(lambda found: _block(found[1], found[2], folder), text)
 

@@ -1,4 +1,4 @@
-"""How long `forget` takes beside work that could hold it up, in one run.
+"""The time of `forget` during work that could delay it, in one run.
 
     python -m benchmarks.forgetting [--records 2000] [--forgets 15] [--processes 16] [--save]
 
@@ -36,7 +36,7 @@ _MOST_TIMES = 3.0
 
 
 class SlowEmbedder(FakeEmbedder):
-    """An embedder that takes its time for every text, as a model does, once it is told to."""
+    """An embedder that, once it is switched on, takes time for every text, as a model does."""
 
     slow = False
 
@@ -51,7 +51,7 @@ def opened(path: Path, embedder: SlowEmbedder | None = None) -> Memory:
 
 
 def forget_each(memory: Memory, ids: Sequence[str]) -> list[float]:
-    """How long forgetting each of these took, in ms."""
+    """The times of forgetting each of these, in ms."""
     took = []
     for id in ids:
         started = time.perf_counter()
@@ -64,7 +64,7 @@ def forget_each(memory: Memory, ids: Sequence[str]) -> list[float]:
 def write_and_recall(
     path: Path, texts: Sequence[str], pause: float, ready: Barrier, busy: Event, stop: Event
 ) -> None:
-    """What each of the other processes does while `busy` is set."""
+    """The work of each of the other processes while `busy` is set."""
     with opened(path) as memory:
         ready.wait()
         number = 0
@@ -78,11 +78,11 @@ def write_and_recall(
 
 
 Times = tuple[list[float], list[float]]
-"""How long forgetting took on the idle store, and beside other work, in ms."""
+"""The times of forgetting on the idle store and during other work, in ms."""
 
 
 def remember_each(memory: Memory, texts: Sequence[str]) -> list[float]:
-    """How long remembering each of these took, in ms."""
+    """The times of remembering each of these, in ms."""
     took = []
     for text in texts:
         started = time.perf_counter()
@@ -141,7 +141,7 @@ def beside_embedding(memory: Memory, embedder: SlowEmbedder, ids: Sequence[str],
 
 
 def by_turns(ids: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """The ids to forget on the idle store and beside other work, in `_TURNS` turns."""
+    """The ids to forget on the idle store and during other work, in `_TURNS` turns."""
     parts = [ids[step :: 2 * _TURNS] for step in range(2 * _TURNS)]
     return list(zip(parts[::2], parts[1::2], strict=True))
 

@@ -1,9 +1,9 @@
-"""Trees of nodes and shared pools: what reading through many levels costs, and a compare-and-set of a team.
+"""Trees of nodes and shared pools: the cost of reading through many levels, and of a compare-and-set of a team.
 
-A tree of 1,000 nodes, 50 levels deep, in one file; every node shares 20 values, the root alone the one that is
-asked for. A read at the bottom looks into 49 ancestors. It is held against what it could not do without: the same
-read by a child of the root, and 48 point reads of the store. The pool is held against the bare transaction below
-it, and a listing of a pool in which one key was written 10,000 times against one in which it was written once.
+A tree of 1,000 nodes, 50 levels deep, in one file; every node shares 20 values, and only the root has the one that is
+read. A read at the bottom searches 49 ancestors. It is compared with its minimum: the same read by a child of the
+root, and 48 point reads of the store. The pool is compared with the bare transaction below it, and a listing of a
+pool in which one key was written 10,000 times with one in which it was written once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EACH = 20
 
 
 def plant(store: SqliteStore, nodes: int, depth: int, values: int) -> list[FractalMemory]:
-    """A spine from the root down to `depth`, and the other nodes anywhere below its nodes; the spine comes first."""
+    """A spine from the root down to `depth`, and the other nodes at random places below it; the spine comes first."""
     chance = random.Random(_SEED)
     tree = [FractalMemory("node-0", store=store)]
     levels = [1]

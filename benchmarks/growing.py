@@ -1,4 +1,4 @@
-"""Whether a write costs more as the store grows: the early records beside the late ones, background work included.
+"""Whether a write costs more as the store grows: early records compared with late ones, including background work.
 
     python -m benchmarks.growing [--records 100000] [--window 5000] [--derive] [--save]
 
@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one stretch of records cost, in microseconds of CPU each: in all, and of the calling thread."""
+    """The cost of one stretch of records, in microseconds of CPU each: in total, and of the calling thread."""
 
     last: int
     process_us: float
@@ -43,7 +43,7 @@ class Window:
 
 
 class Bare:
-    """The same texts into bare SQLite, one by one: how fast the machine is just now."""
+    """The same texts into bare SQLite, one by one, as a measure of the machine's present speed."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -96,7 +96,8 @@ def relative(window: Window) -> float:
 
 
 def report(measured: Sequence[Window]) -> tuple[float, list[str]]:
-    """Print how the cost grew from the first half of the windows to the second; the growth, and the row of it."""
+    """Print the growth of the cost from the first half of the windows to the second. Returns the growth and its
+    row."""
     middle = (len(measured) + 1) // 2
     halves = [measured[1:middle], measured[middle:]]  # the first window creates the tables
     for half in halves:

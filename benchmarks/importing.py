@@ -1,4 +1,4 @@
-"""What an import costs beside `remember` of the same texts in batches, and how much memory it holds.
+"""The cost of an import compared with `remember` of the same texts in batches, and its peak of memory.
 
     python -m benchmarks.importing [--messages 100000] [--memory-mb 1024] [--save]
 

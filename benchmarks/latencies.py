@@ -1,13 +1,13 @@
-"""How long the tiers take to answer and to move something, against the targets of the design: P99, searching P95.
+"""The latencies of answers and moves of the tiers, against the targets of the design: P99, for searching P95.
 
     python -m benchmarks.latencies [--records 100000] [--rounds 1000] [--questions 300] [--folder FOLDER] [--save]
 
 One memory of the profile `lcr` with all four tiers full and its old records in compressed blocks. Every operation is
-timed by itself and on another record each time; wall and CPU time stand beside each other, because on a busy
-machine the wall time tells mostly about the others. A record whose block is "not at hand" is read with the cache
-of blocks emptied before it. Searching leaves out the embedding of the question: the vectors are prepared.
-`--folder` keeps the store for another run with as many records. `--save` keeps the figures for the documents. It ends
-with 1 if a target is missed in CPU time.
+timed separately, on another record each time. Wall and CPU time are both given, because on a busy machine the wall
+time mostly reflects other work. Before a record whose block is "not at hand" is read, the cache of blocks is emptied.
+The embedding of a question is not part of searching: the vectors are prepared. `--folder` keeps the store for another
+run with as many records. `--save` keeps the figures for the documents. It ends with 1 if a target is missed in CPU
+time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIMIT = 10
 
 
 class Row(NamedTuple):
-    """An operation, its target in milliseconds at a percentile, and what it took, in milliseconds."""
+    """An operation, its target in milliseconds at a percentile, and its times in milliseconds."""
 
     name: str
     percent: int
@@ -65,7 +65,8 @@ def timed(
     rounds: int,
     before: Callable[[], object] = lambda: None,
 ) -> Row:
-    """Do something so many times, each with its number; CPU is that of the calling thread, which does all of it."""
+    """Call a function this many times with the number of the call; CPU is that of the calling thread, which does all
+    of the work."""
     row = Row(name, percent, target, [], [])
     for number in range(rounds):
         before()
@@ -78,7 +79,7 @@ def timed(
 
 
 def filled(memory: Memory, texts: Sequence[str]) -> None:
-    """Write the texts, unless an earlier run has, and compress what is old."""
+    """Write the texts, unless an earlier run has done so, and compress the old ones."""
     if memory.get_stats()["records"] < len(texts):
         began = time.process_time()
         for start in range(0, len(texts), _BATCH):
@@ -142,7 +143,7 @@ def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> li
     rows.append(_writing(memory, rounds))
     held = _ids(memory, [one.record for one in store.residents(manager.node_id, "l2")])
     rows.append(timed("demotion from working", 99, 100.0, lambda number: manager.demote(held[number]), rounds))
-    # The same ones, which the archive has now.
+    # The same records, which are now in the archive.
     rows.append(timed("demotion from the archive", 99, 100.0, lambda number: manager.demote(held[number]), rounds))
     memory.flush()
     rows.append(
@@ -158,7 +159,7 @@ def measure(memory: Memory, count: int, asked: Sequence[str], rounds: int) -> li
 
 
 def _demotions(memory: Memory) -> int:
-    """How often others have left in a move or a write of this process."""
+    """The number of moves and writes of this process in which records left."""
     readings = memory.manager.monitor.readings()
     return next(one.observations for one in readings if one.measure is Measure.DEMOTION_LATENCY_MS)
 
@@ -168,14 +169,14 @@ def _write(memory: Memory) -> None:
 
 
 def _fill_up(memory: Memory) -> None:
-    """Let the working tier be full: an earlier run may have left it with room, and promotions would be too easy."""
+    """Fill the working tier: an earlier run may have left room in it, which would make promotions too easy."""
     before = _demotions(memory)
     while _demotions(memory) == before:
         _write(memory)
 
 
 def _writing(memory: Memory, rounds: int) -> Row:
-    """Writes into a full tier, and of these the ones that had to wait until others had left."""
+    """Writes into a full tier, and those of them that had to wait until others had left."""
     before: list[int] = []
     row = timed(
         "writing, where others must leave",
@@ -206,7 +207,7 @@ def report(rows: Sequence[Row]) -> None:
 
 
 def saved(rows: Sequence[Row], records: int) -> dict[str, object]:
-    """The figures that the documents take from here: by operation, in milliseconds."""
+    """The figures for the documents: by operation, in milliseconds."""
     found: dict[str, object] = {"records": records}
     for row in rows:
         found[row.name.partition(",")[0]] = {

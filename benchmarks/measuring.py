@@ -1,8 +1,8 @@
-"""What the benchmarks share: texts of our own, sides that are measured in turn, and the way to report them.
+"""The common parts of the benchmarks: texts of our own, sides that are measured in turn, and reports.
 
-Every figure is a ratio between sides that ran in the same process and took turns, chunk by chunk, so that a
-machine which is busy with something else slows all of them alike. The ratio that counts is the median over
-the chunks. CPU time is of the calling thread unless it says otherwise.
+Every figure is a ratio between sides that ran in the same process and took turns, chunk by chunk, so that other work
+on the machine slows all of them alike. The ratio that counts is the median over the chunks. CPU time is of the
+calling thread unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _ZH_LINKS = ("因为", "虽然", "而且", "所以", "但是", "之前", "之后
 
 
 def _clause(random: np.random.Generator) -> str:
-    """One English clause; names, numbers and identifiers give the long tail that real talk has."""
+    """One English clause; names, numbers and identifiers form the long tail that real talk has."""
     number = int(random.integers(1, 20_000))
     quality, noun, verb, other = (_pick(random, words) for words in (_QUALITIES, _NOUNS, _VERBS, _NOUNS))
     shape = int(random.integers(6))
@@ -156,7 +156,7 @@ def messages(count: int, seed: int = _SEED) -> Iterator[str]:
 def long_turns(count: int, seed: int = _SEED + 2) -> Iterator[str]:
     """Turns of an assistant of about 500 to 2,000 tokens, half English and half Chinese; the same for the same seed.
 
-    Each has headings, paragraphs, a list, a table and a code block, and speaks of what short messages speak of.
+    Each has headings, paragraphs, a list, a table and a code block, on the topics of the short messages.
     """
     random = np.random.default_rng(seed)
     for _ in range(count):
@@ -200,7 +200,7 @@ def _part(random: np.random.Generator, number: int, is_chinese: bool) -> str:
 
 
 def questions(count: int, seed: int = _SEED + 1) -> list[str]:
-    """Questions in both languages about what the messages speak of."""
+    """Questions in both languages about the topics of the messages."""
     random = np.random.default_rng(seed)
     asked: list[str] = []
     for _ in range(count):
@@ -241,13 +241,13 @@ class Side:
         self.wall_us.append(wall / self.each * 1e6)
 
     def forget(self) -> None:
-        """Drop what was measured so far: the first chunks fill caches."""
+        """Drop the measurements so far: the first chunks fill caches."""
         self.cpu_us.clear()
         self.wall_us.clear()
 
 
 def take_turns(sides: Sequence[Side], rounds: int, warm_up: int = 2) -> None:
-    """Run the sides one after the other, `rounds` times, another one first each time."""
+    """Run the sides one after another, `rounds` times, with another one first each time."""
     order = itertools.cycle(range(len(sides)))
     for number in range(warm_up + rounds):
         if number == warm_up:
@@ -263,7 +263,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def ratio(left: Side, *right: Side) -> float:
-    """The median over the chunks of how much more CPU the left side took than the right ones together."""
+    """The median over the chunks of the ratio of the left side's CPU to that of the right ones together."""
     sums = [sum(values) for values in zip(*(side.cpu_us for side in right), strict=True)]
     return float(statistics.median(ours / bare for ours, bare in zip(left.cpu_us, sums, strict=True)))
 

@@ -1,4 +1,4 @@
-"""What a notebook costs beside few and many session files.
+"""The cost of a notebook with few and with many session files.
 
     python -m benchmarks.notebook [--few 100] [--many 10000] [--rounds 20] [--save]
 
@@ -27,7 +27,7 @@ _BEGIN = datetime(2025, 1, 5, 10, 30, tzinfo=UTC)
 
 
 def fill(folder: Path, sessions: int) -> list[str]:
-    """Keep some sessions; the names of their files."""
+    """Store some sessions. Returns the names of their files."""
     with Notebook(folder, agent="writer") as notebook:
         notebook.learn("Ana wants short chapters.")
         names = []

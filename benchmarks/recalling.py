@@ -1,4 +1,4 @@
-"""What a whole `recall` costs beside a bare tantivy and a bare usearch search on the same data, in one run.
+"""The cost of a whole `recall`, compared with a bare tantivy and a bare usearch search on the same data, in one run.
 
     python -m benchmarks.recalling --records 100000 [--questions 200] [--rounds 10] [--folder FOLDER] [--long]
                                    [--save]
@@ -9,8 +9,8 @@ the same query terms (made by our analyser beforehand), usearch (f16, HNSW with 
 vectors. Embedding the question is left out on both sides: the vectors are prepared (clustered, 384 dimensions).
 The sides take turns, question by question; CPU of the process, for each question the best of the rounds.
 `--folder` keeps the store and the bare indexes, and uses those that an earlier run with as many records and
-questions left there. With `--long` the records are turns of 500 to 2,000 tokens, and `recall` that scores no passages
-stands beside it.
+questions left there. With `--long` the records are turns of 500 to 2,000 tokens, and `recall` without passage scores
+is measured as well.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _LIMIT = 10
 
 
 class PreparedEmbedder:
-    """Answers with vectors made beforehand: the n-th text it is given for keeping has the n-th vector.
+    """Returns prepared vectors: the n-th stored text has the n-th vector.
 
-    What the memory draws from these texts (facts, summaries) has the vector of one of them.
+    A derived record (a fact or a summary) has the vector of one of the texts.
     """
 
     name = "prepared"
@@ -140,7 +140,7 @@ def report(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 
 
 def parts_of(memory: Memory, asked: Sequence[str], question_vectors: Floats) -> dict[str, Ask]:
-    """The steps of a plain search by themselves. What else a recall does, it does to find the right memory."""
+    """The steps of a plain search, measured separately. The rest of a recall serves to find the right memory."""
     store = memory.store
     words = [query_terms(question) for question in asked]
     everything = Filter()

@@ -1,9 +1,9 @@
-"""Whether `MemoryReranker` orders the hits better than recall does, and what it takes beside it.
+"""Whether `MemoryReranker` orders the hits better than recall does, and its cost.
 
     python -m benchmarks.reranking [--data PATH/locomo10.json ...] [--questions 30] [--embedder auto] [--save]
 
 The stores and questions are those of `benchmarks.recall`: our own sets, and the files of `--data`. Each question is
-asked with 20 hits, without and with the reranker. The last column is the CPU of the process beside that of plain
+asked with 20 hits, without and with the reranker. The last column is the CPU of the process relative to that of plain
 recall.
 """
 
@@ -46,7 +46,7 @@ def compare(name: str, dialogues: Sequence[Dialogue], filled: Callable[[Dialogue
     }
     for dialogue in dialogues:
         with filled(dialogue) as memory:
-            for reranker, _, _ in sides.values():  # nothing is timed that is asked for the first time
+            for reranker, _, _ in sides.values():  # the first run of a question is not timed
                 outcomes(memory, dialogue, _timed(memory, reranker, []))
             for reranker, found, spent in sides.values():
                 found += outcomes(memory, dialogue, _timed(memory, reranker, spent))

@@ -1,4 +1,4 @@
-"""How one `remember`, one `recall` and one `context` travel through the package.
+"""The way of one `remember`, one `recall` and one `context` through the package.
 
     python -m benchmarks.rooms [--records 400] [--package PATH] [--json] [--save]
 

@@ -1,7 +1,7 @@
-"""How long a command takes from the shell: `python -m benchmarks.shell`.
+"""The time of a command from the shell: `python -m benchmarks.shell`.
 
-Each line is the best of several runs of a new process: wall clock, and the CPU of that run beside that of `import
-numpy`, which no command that searches can do without. The store has 10,000 records, embedded where the offline
+Each line is the best of several runs of a new process: wall clock, and the CPU of that run compared with that of
+`import numpy`, which every command that searches needs. The store has 10,000 records, embedded if the offline
 embedder is installed.
 """
 

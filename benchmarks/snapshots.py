@@ -1,10 +1,10 @@
-"""What a snapshot takes beside a backup: bytes, CPU time and memory, and what an incremental one saves.
+"""The cost of a snapshot compared with a backup (bytes, CPU time and memory), and the savings of an incremental one.
 
     python -m benchmarks.snapshots [--records 100000] [--dimensions 256] [--save]
 
 The store holds messages from word lists, half of them Chinese, in sessions, one in ten in the working tier, one in
-five used, and with `--dimensions` a random vector for each (0: none), which nothing can compress. CPU time is of the
-thread; memory is how far the process's peak rises above what it held with the store open. The incremental snapshot
+five used, and with `--dimensions` a random vector for each (0: none), which cannot be compressed. CPU time is of the
+thread; memory is the rise of the process's peak above its memory with the store open. The incremental snapshot
 follows a thousand further messages. It ends with 1 if a round trip is not exact or memory rises by more than 24 MB.
 """
 
@@ -39,7 +39,7 @@ _BATCH = 2000
 
 
 def fill(store: SqliteStore, first: int, count: int, dimensions: int) -> None:
-    """Append messages with everything a life leaves beside them."""
+    """Append messages with the other data of a store in use."""
     random = np.random.default_rng(first)
     texts = enumerate(islice(messages(first + count), first, None), first)
     while part := list(islice(texts, _BATCH)):
@@ -58,7 +58,7 @@ def fill(store: SqliteStore, first: int, count: int, dimensions: int) -> None:
 
 
 def measured(role: str, *arguments: str) -> dict[str, float]:
-    """Run one step in a process of its own: CPU seconds, and how far its memory rose, in MB."""
+    """Run one step in a process of its own. Returns CPU seconds, and the rise of its memory in MB."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.snapshots", "--step", role, *arguments],
         check=True,
@@ -87,7 +87,7 @@ def step(role: str, *paths: str) -> None:
 
 
 def report(run: Callable[[], object]) -> None:
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins here
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is measured from here
     before = peak_mb()
     began = time.thread_time()
     run()
@@ -101,7 +101,7 @@ def peak_mb() -> float:
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether two stores hold the same records and the same counts, the size of the file aside."""
+    """Whether two stores have the same records and the same counts, apart from the size of the file."""
     stores = [SqliteStore(path) for path in (one, other)]
     try:
         counts = [store.stats() for store in stores]

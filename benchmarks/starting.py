@@ -1,4 +1,5 @@
-"""What it costs to begin: `import loom` beside bare Python, packages of a core install, first answers, their bytes.
+"""The cost of starting: `import loom` compared with bare Python, packages of a core install, first answers, and the
+bytes that they read.
 
     python -m benchmarks.starting [--records 20000 100000] [--runs 40] [--vectors] [--store FILE ...]
                                   [--save]
@@ -6,10 +7,10 @@
 Import: processes of both kinds in turn, user and system CPU of each. First answers: new processes open a small
 store and ask; CPU of all threads at each step, by words and with the offline embedder (if it is installed), and after
 `warm_up()`. Bytes: a new process opens a store whose
-files were dropped from the page cache, asks one question by words, and says what it had the disk read
-(`read_bytes` of /proc/self/io, which counts mapped files, too) since its modules were loaded. Stores of several
-sizes show whether that grows. With `--vectors` every record has one of 384 dimensions, drawn from its text as a
-seed, and questions are asked by words and by meaning. `--store` takes files that were filled before; Linux only.
+files were dropped from the page cache, asks one question by words, and prints the bytes read from the disk
+(`read_bytes` of /proc/self/io, which counts mapped files, too) since its modules were loaded. Stores of several sizes
+show whether that grows. With `--vectors` every record has one of 384 dimensions, drawn from its text as a seed, and
+questions are asked by words and by meaning. `--store` takes files that were filled before; Linux only.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def process_cpu_ms(code: str) -> float:
 
 
 def compare_imports(runs: int) -> float:
-    """Print what an import takes beside bare Python; the median ratio."""
+    """Print the CPU of an import compared with bare Python. Returns the median ratio."""
     kinds = {"bare Python": "pass", "import loom": "import loom"}
     for code in kinds.values():
         process_cpu_ms(code)
@@ -129,7 +130,7 @@ def compare_imports(runs: int) -> float:
 
 
 def first_answers(embedder: str, mode: str, runs: int) -> dict[str, float]:
-    """CPU in ms of each step of a new process, the median of so many."""
+    """CPU in ms of each step of a new process: the median of this many processes."""
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "small.loom"
@@ -157,7 +158,7 @@ def report_first_answers(runs: int) -> None:
 
 
 def core_packages(name: str = "loomkeep") -> set[str]:
-    """A distribution and all it needs, extras left out, as installed here."""
+    """A distribution and its installed dependencies, without extras."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -176,7 +177,7 @@ def core_packages(name: str = "loomkeep") -> set[str]:
 
 
 class SeededEmbedder:
-    """A vector of chance for each text, always the same: no two are near, which is the worst for an index."""
+    """A random vector for each text, the same each time. No two are near, which is the worst case for an index."""
 
     dimensions = 384
 
@@ -193,7 +194,7 @@ class SeededEmbedder:
 
 
 def fill(path: Path, records: int, vectors: bool = False) -> None:
-    """A store of that many messages, in batches, with or without vectors."""
+    """A store of this many messages, in batches, with or without vectors."""
     texts = messages(records)
     with open_memory(path, embedder=SeededEmbedder() if vectors else "none", derive=False) as memory:
         for number in itertools.count():
@@ -202,11 +203,11 @@ def fill(path: Path, records: int, vectors: bool = False) -> None:
                 break
             memory.remember(batch, role="user", session_id=f"s{number}")
         memory.flush()
-        memory.vacuum()  # merges what would be merged once nobody wants anything
+        memory.vacuum()  # merges what an idle worker would merge
 
 
 def files_of(path: Path) -> list[Path]:
-    """Everything a store consists of. Not to be opened by a process that has the store open."""
+    """All files of a store. A process that has the store open must not open them."""
     index = path.with_name(path.name + "-index")
     return [file for file in (path, path.with_name(path.name + "-wal"), *index.glob("*.seg")) if file.exists()]
 
@@ -230,7 +231,8 @@ def open_and_ask(path: Path, mode: str, question: str, embedder: str) -> dict[st
 
 
 def report_bytes(path: Path, records: int | None, asked: Sequence[str], embedder: str) -> float:
-    """Print what opening and the first answer read, for writing and for reading; the most of all, in MB."""
+    """Print the bytes that opening and the first answer read, for writing and for reading. Returns the largest, in
+    MB."""
     size = sum(file.stat().st_size for file in files_of(path))
     name = path.name if records is None else f"{records:,} records"
     print(f"  {name}, {size / 1e6:,.0f} MB in {len(files_of(path))} files:")
@@ -274,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace, kept: dict[str, Any]) -> None:
-    """Measure and print everything, and put what the documents name into `kept`."""
+    """Measure and print everything, and put the figures for the documents into `kept`."""
     print("import:")
     kept["import ratio"] = compare_imports(options.runs)
     packages = core_packages()

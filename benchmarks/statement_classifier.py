@@ -1,12 +1,12 @@
-"""Learns the weights of `loom.knowledge.classifier` from the development dialogues, and says how well they do.
+"""Learns the weights of `loom.knowledge.classifier` from the development dialogues, and reports their quality.
 
     python -m benchmarks.statement_classifier [--write] [--save] [--folds 8] [--keep-from THRESHOLD]
 
-Each fold leaves whole dialogues out, learns from the others, and reads the ones it has not seen: precision and recall
-are theirs. A statement is right when it holds all the keys of a mark of its turn. `--write` learns from all of them
-and writes `classifier.json`, with the threshold at which the unseen ones reached the precision asked for and the
-checksum of the data. With `--keep-from` no dialogues are left out: the threshold is one that an earlier run chose.
-The same data give the same weights.
+Each fold leaves whole dialogues out, learns from the others, and measures precision and recall on the unseen ones. A
+statement is right if it has all the keys of a mark of its turn. `--write` learns from all dialogues and writes
+`classifier.json`, with the checksum of the data and the threshold at which unseen dialogues reached the required
+precision. With `--keep-from` no dialogues are left out: the threshold is one that an earlier run chose. The same data
+give the same weights.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ __all__ = ["DEVELOPMENT", "Example", "examples", "learn", "main", "unseen"]
 
 DEVELOPMENT: Final = FOLDER / "development"
 PRECISION: Final = 0.87
-"""What the threshold is set for on dialogues that were left out: some is lost on those of other writers."""
+"""The precision on unseen dialogues for which the threshold is set. Dialogues of other writers have a little less."""
 
-_LEAST_DIALOGUES: Final = 3  # a feature of fewer dialogues is the word of a topic
-_STRENGTH: Final = 10.0  # of the pull towards zero, in examples
+_LEAST_DIALOGUES: Final = 3  # a feature of fewer dialogues is a word of their topic
+_STRENGTH: Final = 10.0  # the pull towards zero, in examples
 _TYPE_STRENGTH: Final = 4.0
-_NOTES_SHARE: Final = 0.4  # how much a note counts beside a sentence of talk
-_TALK_SHARE: Final = 3.0  # how much a sentence of small talk counts when worth is learned
+_NOTES_SHARE: Final = 0.4  # the weight of a note relative to a sentence of talk
+_TALK_SHARE: Final = 3.0  # the weight of a sentence of small talk when worth is learned
 _MOST: Final = 5_000  # features for the worth of a statement, and for each type
 _MOST_OF_TYPE: Final = 300
 _LEAST_CLAUSES: Final = 5
 _POINT_STRENGTH: Final = 8.0
 _MOST_OF_POINT: Final = 1_500
-_CLAUSE: Final = "clause "  # before what is seen in a clause, beside what is seen in its statement
+_CLAUSE: Final = "clause "  # the prefix of the features of a clause, as opposed to those of its statement
 _CHOICE_STRENGTH: Final = 10.0
 _MOST_OF_CHOICE: Final = 6_000
 _STEPS: Final = 120
@@ -73,9 +73,9 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A statement of a dialogue, what is seen in it, the marks that it holds, and how much it counts.
+    """A statement of a dialogue, its features, its marks, and its weight.
 
-    `wanted` are those of its marks that a summary is measured by. A turn of `talk` has small talk and no mark.
+    `wanted` are the marks by which a summary is measured. A turn of `talk` has small talk and no mark.
     """
 
     dialogue: str
@@ -106,7 +106,7 @@ def examples(dialogues: Iterable[Dialogue]) -> list[Example]:
 
 
 def _is_wanted(mark: Mark, corrected: Container[str | None]) -> bool:
-    """Whether a summary should keep it: a decision, an error, a fix or a number that nothing corrects later."""
+    """Whether a summary should keep the mark: a decision, an error, a fix or a number without a later correction."""
     return mark.type in DESIGNATED and not mark.minor and (mark.same_as or mark.id) not in corrected
 
 
@@ -145,7 +145,7 @@ def _table(rows: Sequence[tuple[str, ...]], names: Iterable[str]) -> _Table:
 def _fit(table: _Table, truth: Floats, shares: Floats, strength: float) -> tuple[float, Floats]:
     """Logistic regression with a quadratic penalty, by limited-memory quasi-Newton steps. The bias is free.
 
-    `shares` say how much each example counts.
+    `shares` are the weights of the examples.
     """
 
     def value(point: Floats) -> tuple[float, Floats]:
@@ -179,7 +179,7 @@ def _lowest(value: Callable[[Floats], tuple[float, Floats]], point: Floats) -> F
 
 
 def _curved(slope: Floats, steps: list[tuple[Floats, Floats]]) -> Floats:
-    """The slope, corrected by the curvature that the last steps met (the two loops of L-BFGS)."""
+    """The slope, corrected by the curvature of the last steps (the two loops of L-BFGS)."""
     direction = slope.copy()
     shares = []
     for step, change in reversed(steps):
@@ -197,7 +197,8 @@ def _curved(slope: Floats, steps: list[tuple[Floats, Floats]]) -> Floats:
 def _learned(
     rows: Sequence[tuple[str, ...]], truth: Floats, shares: Floats, names: Iterable[str], strength: float, most: int
 ) -> tuple[int, dict[str, int]]:
-    """The bias and the weights in hundredths, of the features that move the most examples; the others are left."""
+    """The bias and the weights in hundredths, for the features that affect the most examples; the others are left
+    out."""
     table = _table(rows, names)
     _, weights = _fit(table, truth, shares, strength)
     often = np.bincount(table.cells, minlength=len(table.names))
@@ -266,7 +267,8 @@ def learn(known: Sequence[Example], keep_from: float = 0.5, data: str = "") -> M
 def _fair_bias(rows: Sequence[tuple[str, ...]], truth: Floats, shares: Floats, weights: Mapping[str, int]) -> int:
     """The bias in hundredths with which the probabilities are right on average.
 
-    That small talk counts more moves the weights; without this it would also lower every probability.
+    The higher weight of small talk changes the weights; without this correction it would also lower every
+    probability.
     """
     table = _table(rows, weights)
     scores = table.scores(np.array([weights[name] / 100 for name in table.names]))
@@ -279,7 +281,7 @@ def _fair_bias(rows: Sequence[tuple[str, ...]], truth: Floats, shares: Floats, w
 
 
 def _learned_choices(known: Sequence[Example], names: Sequence[str]) -> tuple[int, dict[str, int]]:
-    """What tells the clauses that a summary should choose from all others, by the statement and by the clause."""
+    """The weights that distinguish the clauses that a summary should choose, for the statement and for the clause."""
     rows: list[tuple[str, ...]] = []
     truth: list[bool] = []
     shares: list[float] = []
@@ -306,7 +308,7 @@ def _learned_choices(known: Sequence[Example], names: Sequence[str]) -> tuple[in
 
 
 def _parts(example: Example) -> list[tuple[tuple[str, ...], bool]]:
-    """The clauses of a statement that has several, and whether each alone holds all the keys of a mark."""
+    """The clauses of a statement with several, and whether each alone has all the keys of a mark."""
     parts = cuts(example.statement)
     if len(parts) == 1:
         return []
@@ -341,10 +343,11 @@ def _in_hundredths(weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def is_talk(dialogue: Dialogue) -> bool:
-    """Notes, plain statements, brief talks and chatter are learned from and not measured with.
+    """Whether a dialogue is used for measuring. Notes, plain statements, brief talks and chatter are only for
+    learning.
 
     Notes and plain statements would make the figures look better. In the brief talks few borderline facts are marked,
-    so that they would make precision look worse than it is. Chatter was written to be told from facts.
+    so they would make precision look worse than it is. Chatter was written as a contrast to facts.
     """
     return not _is_one_of(dialogue, "notes", "plain", "brief", "chatter")
 
@@ -354,7 +357,7 @@ def _is_one_of(dialogue: Dialogue, *kinds: str) -> bool:
 
 
 def folds(dialogues: Sequence[Dialogue], count: int) -> list[list[Dialogue]]:
-    """The dialogues in as many groups, each language spread over all of them."""
+    """The dialogues in this many groups, with each language spread over all of them."""
     shuffled = np.random.default_rng(_SHUFFLE).permutation(len(dialogues))
     by_language = sorted((dialogues[number] for number in shuffled), key=lambda dialogue: dialogue.id[:2])
     return [by_language[number::count] for number in range(count)]
@@ -372,14 +375,14 @@ def unseen(dialogues: Sequence[Dialogue], count: int) -> list[tuple[Model, list[
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An example that the model had not seen, and what it made of it."""
+    """An example that the model had not seen, and the model's judgement."""
 
     example: Example
     worth: float
 
 
 def judged(learned: Model, dialogues: Iterable[Dialogue]) -> list[Judged]:
-    """What the model makes of the statements that can be facts, in the company of their turns."""
+    """The model's judgement of the statements that can be facts, each within its turn."""
     found = []
     for _, turn in groupby(examples(dialogues), lambda example: (example.dialogue, example.turn)):
         together = [*turn]
@@ -421,7 +424,7 @@ def _shares(judged: Sequence[Judged], asked: Mapping[tuple[str, str], str], keep
 
 
 def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> dict[str, Any]:
-    """What `FactExtractor` makes of dialogues that its weights were not learned from; for the documents too."""
+    """The facts of `FactExtractor` in dialogues from which its weights were not learned; also for the documents."""
     kept: dict[str, Any] = {}
     readings = []
     seconds = 0.0
@@ -455,7 +458,8 @@ def report_facts(held_out: Sequence[tuple[Model, Sequence[Dialogue]]]) -> dict[s
 
 
 def report_summaries(held_out: Sequence[tuple[Model, Sequence[Dialogue]]], share: float = 0.1) -> dict[str, float]:
-    """What survives in summaries of unseen dialogues, beside first sentences, a random choice and one that knows."""
+    """The facts that survive in summaries of unseen dialogues, compared with first sentences, a random choice and a
+    choice that knows the marks."""
     survived: dict[str, Counter[str]] = {name: Counter() for name in ("loom", "first", "random", "knows")}
     marked: Counter[str] = Counter()
     random = np.random.default_rng(_SHUFFLE)
@@ -488,7 +492,7 @@ def _summary(dialogue: Dialogue, budget: int, learned: Model) -> str:
 
 
 def _measured(dialogues: Sequence[Dialogue], count: int) -> tuple[float, dict[str, Any]]:
-    """The threshold that unseen dialogues ask for, and how well models do on dialogues that they have not seen."""
+    """The threshold for unseen dialogues, and the quality of models on dialogues that they have not seen."""
     held_out = unseen(dialogues, count)
     found = [one for learned, part in held_out for one in judged(learned, filter(is_talk, part))]
     keep_from = round(threshold(found, PRECISION), 3)

@@ -1,12 +1,12 @@
-"""What survives in a summary of a tenth of the tokens, beside the first sentences and a random choice of them.
+"""The facts that survive in a summary of a tenth of the tokens, compared with the first sentences and with random
+ones.
 
     python -m benchmarks.summaries [--share 0.1] [--list-misses] [--save]
 
-Each dialogue of `benchmarks/dialogues` is summarised by itself. A marked fact survives when its keys are all in the
-summary; a fact that is said twice counts once, and one that is corrected later is reported apart, since a summary
-should hold the newest version. The last row is what a choice of sentences could reach that knows the marks.
-Ends with 1 when a summary is above its budget, or when fewer than 75 % of the decisions, errors, fixes and numbers
-survive.
+Each dialogue of `benchmarks/dialogues` is summarised by itself. A marked fact survives if all of its keys are in the
+summary. A fact that is said twice counts once, and one that is corrected later is reported separately, since a
+summary should have the newest version. The last row is the result of a choice of sentences that knows the marks. Ends
+with 1 if a summary is above its budget, or if fewer than 75 % of the decisions, errors, fixes and numbers survive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SEED: Final = 20_240_611
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact of a dialogue with each mark that states it; `stale` when another one corrects it later."""
+    """A fact of a dialogue with each mark that states it; `stale` if another one corrects it later."""
 
     type: str
     language: str
@@ -46,7 +46,7 @@ class Fact:
 
 
 def distinct(dialogue: Dialogue) -> list[Fact]:
-    """The facts of a dialogue, minor ones aside, each once, in the order in which they are first said."""
+    """The facts of a dialogue without minor ones, each once, in the order in which they are first said."""
     first: dict[str, Utterance] = {}
     marks: dict[str, list[Mark]] = {}
     stale: set[str] = set()
@@ -87,7 +87,7 @@ def summarised(dialogue: Dialogue, budget: int) -> str:
 
 
 def chosen(pieces: Sequence[str], order: Iterable[int], budget: int) -> str:
-    """As many sentences as fit, taken in this order and put back into that of the dialogue."""
+    """As many sentences as fit, taken in this order and returned in the order of the dialogue."""
     taken: list[int] = []
     used = 0
     for number in order:
@@ -103,7 +103,7 @@ def chosen(pieces: Sequence[str], order: Iterable[int], budget: int) -> str:
 
 
 def knowing(pieces: Sequence[str], facts: Sequence[Fact], budget: int) -> list[int]:
-    """The sentences in the order of what they add for their tokens: designated facts first, then the others."""
+    """The sentences in the order of their new facts per token: designated facts first, then the others."""
     kept = {
         number: {index for index, fact in enumerate(facts) if fact.kept_in(piece)}
         for number, piece in enumerate(pieces)
@@ -133,7 +133,7 @@ def knowing(pieces: Sequence[str], facts: Sequence[Fact], budget: int) -> list[i
 
 @dataclass(slots=True)
 class Side:
-    """How often each fact survived, between 0 and 1, in the order of all facts; and within one sentence."""
+    """The rate at which each fact survived, from 0 to 1, in the order of all facts; also within one sentence."""
 
     name: str
     survived: list[float]
@@ -204,7 +204,7 @@ def report(sides: Sequence[Side], facts: Sequence[Fact]) -> None:
 
 
 def _figures(sides: Sequence[Side], facts: Sequence[Fact]) -> dict[str, Any]:
-    """What the documents tell: the share of designated facts that survive, by side, language and type."""
+    """The figures for the documents: the share of designated facts that survive, by side, language and type."""
 
     def share(side: Side, group: Callable[[Fact], bool]) -> float:
         return _mean(value for value, fact in zip(side.survived, facts, strict=True) if group(fact))

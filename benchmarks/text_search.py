@@ -1,4 +1,4 @@
-"""CPU cost of the text projection beside bare tantivy, on the same documents and queries, in one run.
+"""CPU cost of the text projection, compared with bare tantivy on the same documents and queries in one run.
 
     python -m benchmarks.text_search --records 100000
 
@@ -35,7 +35,7 @@ _FUNCTION_WORDS = 100
 
 
 def corpus(records: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """Ranks of the words of all documents in a row, and where each document begins."""
+    """The ranks of the words of all documents, concatenated, and the start of each document."""
     weights = 1.0 / (np.arange(_VOCABULARY) + 2.7) ** 1.05
     cumulative = np.cumsum(weights)
     lengths = np.maximum(3, rng.gamma(4.0, 25.0 / 4.0, records)).astype(np.int64)

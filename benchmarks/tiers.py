@@ -1,4 +1,4 @@
-"""Whether an important record costs more when many have gone before it: tiers full, moves and flush included.
+"""Whether an important record costs more after many others: with full tiers, including moves and flush.
 
     python -m benchmarks.tiers [--records 50000] [--profiles loom lcr] [--save]
 

@@ -1,4 +1,4 @@
-"""Recall and CPU cost of the vector projection beside exact numpy and bare usearch, in one run.
+"""Recall and CPU cost of the vector projection, compared with exact numpy and bare usearch in one run.
 
     python -m benchmarks.vector_recall --records 100000 [--data clustered text vectors.npy] [--limit 10]
                                        [--save]
@@ -7,11 +7,11 @@
 dimensions. `text` is real: the sentences of the docstrings and comments of every Python file installed here,
 embedded by the offline embedder (512 dimensions, a few milliseconds each; `--keep FILE.npy` writes them down). A
 `.npy` file holds embeddings of your own, or those. Queries are drawn with the records and held out. Recall is against
-the exact float32 cosine. Times are CPU of the process; usearch and the embedder are used where they are installed,
-and said to be missing where not.
+the exact float32 cosine. Times are CPU of the process; usearch and the embedder are used if they are installed; the
+output says if they are not.
 
-The engines are asked in turn, query by query (`turns`), as a store does that searches words in between, and
-each by itself (`alone`), which lets the caches keep the part of a graph that is always visited.
+The engines are queried in turn, query by query (`turns`), like in a store that searches words in between, and each
+alone (`alone`), which lets the caches keep the part of a graph that is always visited.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Something that answers with the rows of the nearest vectors, and what it took to make it."""
+    """An engine that returns the rows of the nearest vectors, and the time to build it."""
 
     name: str
     search: Search
@@ -163,7 +163,7 @@ def timed(engines: Sequence[Engine], queries: Floats) -> tuple[list[list[float]]
 
 
 def compare(name: str, vectors: Floats, chosen: argparse.Namespace) -> float:
-    """Print what each engine finds and takes; the share of the nearest vectors that ours finds."""
+    """Print recall and cost of each engine. Returns the share of the nearest vectors that ours finds."""
     queries, stored = vectors[: chosen.queries], vectors[chosen.queries :]
     print(f"{name}: {len(stored):,} vectors of {stored.shape[1]} dimensions, {len(queries)} queries")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""MEM-002: how often what is asked for is in the working tier, beside LRU, LFU, LRU-2 and the optimum.
+"""MEM-002: the hit rate of the working tier, compared with LRU, LFU, LRU-2 and the optimum.
 
     python -m benchmarks.working_tier
     python -m benchmarks.working_tier --store --seed 1 --accesses 10000
@@ -42,9 +42,9 @@ HOT_SHARE, HOT_USES = 0.2, 0.8
 SCANNED = 5_000
 WARM_UP = 2_000
 TARGET, SHARE_OF_OPTIMUM = 0.90, 0.95
-CLEARLY = 0.05  # above LRU, where a scan is read
+CLEARLY = 0.05  # above LRU, with a scan that is read
 
-# Each is one token behind a space, so that a message of so many words has about as many tokens.
+# Each is one token after a space, so that a message has about as many tokens as words.
 _WORDS = ("tea", "garden", "window", "river", "table", "music", "paper", "winter", "market", "bridge", "letter")
 
 
@@ -52,7 +52,7 @@ _WORDS = ("tea", "garden", "window", "river", "table", "music", "paper", "winter
 
 
 class Step(Enum):
-    """What happens to a message. Of the uses, those of a scan do not count."""
+    """A write or a use of a message. The uses of a scan do not count."""
 
     WRITE = "write"
     USE = "use"
@@ -103,8 +103,8 @@ def literal(seed: int, messages: int = 10_000, accesses: int = 1_000) -> Workloa
 def session(seed: int, accesses: int, scan: str = "") -> Workload:
     """A session that grows by a message per access, 80-20 over its most recent messages.
 
-    Which messages are hot is drawn as they arrive. With `scan` "read", old messages from before the session are
-    each used once, mixed into the counted part; with "write", as many messages that nobody will use arrive there.
+    The hot messages are drawn as they arrive. With `scan` "read", old messages from before the session are each used
+    once, mixed into the counted part; with "write", as many messages that will never be used arrive there.
     """
     random = np.random.default_rng(seed)
     length = WARM_UP + accesses
@@ -115,7 +115,7 @@ def session(seed: int, accesses: int, scan: str = "") -> Workload:
         work.steps = [(Step.WRITE, number) for number in range(scanned)]
     mixed_in = np.bincount(random.integers(WARM_UP, length, scanned), minlength=length).tolist()
     step = Step.SCAN if scan == "read" else Step.WRITE
-    # Those that are written arrive in order; old ones are met in any order, which is harder.
+    # Written messages arrive in order; old ones are used in any order, which is harder.
     order = iter(random.permutation(scanned).tolist() if scan == "read" else range(scanned))
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for number in range(scanned, scanned + length):
@@ -143,7 +143,7 @@ WORKLOADS: dict[str, Callable[[int, int], Workload]] = {
 # --- the simulator -----------------------------------------------------------------------------------------
 
 Policy = Callable[[Sequence[Resident], int], Iterable[Resident]]
-"""Who leaves, given the residents and the tokens to free."""
+"""Chooses the residents that leave, given all residents and the tokens to free."""
 
 
 class Outcome(NamedTuple):
@@ -186,8 +186,8 @@ class Window:
 def simulate(work: Workload, policy: Policy, low: float = 1.0, budget: int = LCR.l2_token_budget) -> Outcome:
     """Run a workload through a tier that frees down to `low` of its budget whenever it is above it.
 
-    Records enter when they are written and when they are used. Uses are remembered for ever. As in a store, a
-    record's number is its place in the order of writing.
+    Records enter when they are written and when they are used. Uses are never forgotten. As in a store, a record's
+    number is its place in the order of writing.
     """
     window = Window(work.tokens)
     tier: dict[int, Resident] = {}
@@ -224,9 +224,10 @@ def simulate(work: Workload, policy: Policy, low: float = 1.0, budget: int = LCR
 
 
 def optimum(work: Workload, budget: int = LCR.l2_token_budget) -> Outcome:
-    """Belady: what is used again the latest leaves first, and what never is does not even enter.
+    """Belady: the message with the latest next use leaves first, and a message that is never used again does not
+    enter.
 
-    It knows the future, and that a use within the window of recent records needs no place in the tier.
+    It knows the future. A use within the window of recent records needs no place in the tier.
     """
     coming: defaultdict[int, list[int]] = defaultdict(list)
     window = Window(work.tokens)
@@ -271,7 +272,7 @@ def optimum(work: Workload, budget: int = LCR.l2_token_budget) -> Outcome:
 
 
 def by(worth: Callable[[Resident], tuple[float, ...]]) -> Policy:
-    """The least worth first, one by one: what the textbook policies do."""
+    """The lowest value first, one by one, as in the textbook policies."""
 
     def leave(residents: Sequence[Resident], excess: int) -> Iterator[Resident]:
         rest = list(residents)
@@ -302,7 +303,7 @@ def ours(profile: Profile = LCR) -> Policy:
 
 
 class Stored(NamedTuple):
-    """What a real store did: its own rate over all uses is `stated`."""
+    """The hits in a real store. `stated` is the store's own rate over all uses."""
 
     outcome: Outcome
     stated: float
@@ -346,7 +347,7 @@ def through_the_store(work: Workload, path: Path) -> Stored:
 
 
 def report(work: Workload, low: float, in_store: bool, kept: dict[str, list[float]]) -> bool:
-    """Print a workload's rows and keep their hit rates; whether it reached its targets."""
+    """Print a workload's rows and keep their hit rates. Returns whether it reached its targets."""
     best = optimum(work)
     began = time.process_time()
     loom_ = simulate(work, ours(), low)
@@ -382,7 +383,7 @@ def report(work: Workload, low: float, in_store: bool, kept: dict[str, list[floa
     rates = [loom_.rate] if stored is None else [loom_.rate, stored.outcome.rate]
     rate, others_best = min(rates), max(others["LRU"].rate, others["LFU"].rate)
     goals = {f"above {TARGET:.0%}": rate > TARGET, "above LRU and LFU": rate > others_best}
-    if work.scan == "write":  # nothing tells a message that will never be used from one that will
+    if work.scan == "write":  # nothing distinguishes a message that will never be used from one that will
         del goals[f"above {TARGET:.0%}"]
     elif work.scan == "read":
         goals[f"{CLEARLY * 100:.0f} points above LRU"] = rate > others["LRU"].rate + CLEARLY

@@ -1,14 +1,14 @@
-"""What one durable `remember` and a batch of 1,000 cost beside bare SQLite, in one run.
+"""The cost of one durable `remember` and of a batch of 1,000, compared with bare SQLite in one run.
 
     python -m benchmarks.writing [--rounds 40] [--chunk 200] [--embedder] [--long] [--save]
 
-Beside one `remember` stand two transactions of bare SQLite (BEGIN IMMEDIATE, INSERT, COMMIT; WAL, synchronous
-NORMAL): one writes the same row, every value of it, into a table without an index; the other the text alone.
-Beside the batch stand `executemany` of the same rows and the bare token counter on the same texts. The figure
-is CPU of the calling thread while the background worker rests. Then the same beside a worker that indexes (and,
-with `--embedder`, embeds with the fake one) in the same process, with its own cost apart. Drawing facts and
-summaries is left out of both: it comes after the writing, and has its own figures. With `--long`, turns of 500 to
-2,000 tokens are written one by one. Their tokens are counted as they are written; those of short messages are known.
+One `remember` is compared with two transactions of bare SQLite (BEGIN IMMEDIATE, INSERT, COMMIT; WAL, synchronous
+NORMAL): one writes every value of the same row into a table without an index, the other writes only the text. The
+batch is compared with `executemany` of the same rows and with the bare token counter on the same texts. The figure is
+CPU of the calling thread while the background worker is idle. The same is then measured while a worker in the same
+process indexes (and, with `--embedder`, embeds with the fake one); its own cost is given separately. Deriving facts
+and summaries is not included: it follows the writing, and has its own figures. With `--long`, turns of 500 to 2,000
+tokens are written one by one. Their tokens are counted as they are written; those of short messages are known.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def bare_database(path: Path, columns: Sequence[str]) -> sqlite3.Connection:
 
 
 def stored_rows(path: Path) -> tuple[list[str], list[Row]]:
-    """The columns and rows of a store, read by another connection: what the bare side has to write."""
+    """The columns and rows that the bare side has to write: those of a store, read by another connection."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         cursor = connection.execute("SELECT * FROM records ORDER BY seq")
@@ -81,7 +81,7 @@ def all_at_once(connection: sqlite3.Connection, rows: Iterator[Row], columns: in
 
 
 def renumbered(rows: Sequence[Row]) -> Iterator[Row]:
-    """The same rows over and over, each time under a new number."""
+    """The same rows repeatedly, each time with a new number."""
     for number, row in enumerate(itertools.cycle(rows), start=1):
         yield (number, *row[1:])
 
@@ -120,7 +120,7 @@ def compare(
 
         return Side(name, remember, chunk)
 
-    # A tail without end keeps the worker at rest, so that it is left out of the calling thread's time as well.
+    # An unlimited tail keeps the worker idle, so that the calling thread's time does not include its work either.
     with open_memory(folder / "one.loom", embedder="none", **_NO_INDEXING) as memory:
         sides = [remembering(memory, "remember", _BATCH), row_side, text_side]
         take_turns(sides, options.rounds)

@@ -1,7 +1,7 @@
-"""The marked dialogues: reading them, and whether a text keeps what a mark asks for.
+"""The marked dialogues: reading them, and checking whether a text keeps a mark.
 
-The data lies beside this file as JSON; README.md says how it was marked, by which rule it is left alone, and its
-sha256, which `load` compares. What is measured with it lives in `benchmarks.extraction` and `benchmarks.summaries`.
+The data lies beside this file as JSON; README.md says how it was marked, when it may be changed, and its sha256,
+which `load` compares. `benchmarks.extraction` and `benchmarks.summaries` measure with it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SENTENCE_END: Final = re.compile(r"\n+|(?<=[.!?])\s+|(?<=[。！？…])(?![。
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One fact that a turn states. A text keeps it when it holds one of the alternatives of every group of `keys`.
+    """One fact that a turn states. A text keeps it if it has one of the alternatives of every group of `keys`.
 
-    A `minor` one may as well be left: to extract it is right, to miss it is no fault.
+    A `minor` one may be extracted or left out; both are right.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Utterance:
 
     @property
     def language(self) -> str:
-        """What most of it is written in, pasted code aside; a Chinese sign says as much as three Latin letters."""
+        """The main language, without pasted code. A Chinese character counts as three Latin letters."""
         prose = _CODE.sub("", self.text)
         latin = sum(sign.isascii() and sign.isalpha() for sign in prose)
         return "zh" if 3 * len(_CJK.findall(prose)) >= latin else "en"
@@ -96,7 +96,7 @@ def _comparable(text: str) -> str:
 
 @functools.lru_cache(maxsize=4_096)
 def _pattern(key: str) -> re.Pattern[str]:
-    """Spaces do not count around Chinese signs; 5 is not found in 15 or 5.2, "error" not in "terror"."""
+    """Spaces around Chinese characters do not count; 5 is not found in 15 or 5.2, nor "error" in "terror"."""
     key = _comparable(key)
     if _CJK.search(key):
         body = r"\s*".join(re.escape(sign) for sign in key if not sign.isspace())
@@ -126,7 +126,7 @@ def checksum(folder: Path = FOLDER) -> str:
 
 
 def load(folder: Path = FOLDER) -> list[Dialogue]:
-    """Every dialogue, by name. Refuses data that is not what README.md states the sum of."""
+    """Every dialogue, by name. Refuses data whose checksum is not that in README.md."""
     found = checksum(folder)
     if found not in (folder / "README.md").read_text(encoding="utf-8"):
         raise SystemExit(f"the dialogues in {folder} are not those of its README.md: their sha256 is {found}")

@@ -1,1 +1,2 @@
-"""Standing instructions: a check set of turns in two languages, and how well they are recognised and applied."""
+"""Standing instructions: a check set of turns in two languages, and the rates at which they are recognised and
+applied."""

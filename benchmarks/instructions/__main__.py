@@ -1,13 +1,13 @@
-"""How many standing instructions of a check set are recognised, how many look-alikes are not, and where they apply.
+"""The shares of standing instructions that are recognised, of look-alikes that are passed over, and of correct
+applications.
 
     python -m benchmarks.instructions [--parts 1 2] [--embedder auto none] [--list-misses] [--save]
 
-Every turn of the set goes into a memory of its own with the trust that it has, and `instructions()` is read. One that
-shares its sentence with the marked one is right; everything else that is kept is wrong. Then the questions of the set
-are asked: whether the instruction is in the context of a question that meets its condition, and out of the context of
-one that does not. Beside it, in the same run, a rule that anyone could write: a sentence with "always", "never",
-"prefer" or their like is one. Intervals: 95 %, by resampling turns. Ends with 1 where the files are not those of
-`SHA256SUMS`.
+Every turn of the set goes into a memory of its own with its trust, and `instructions()` is read. An instruction that
+shares its sentence with the marked one is right; every other one is wrong. Then the questions of the set are asked:
+whether the instruction is in the context of a question that meets its condition, and out of the context of one that
+does not. The same run also measures a simple rule: a sentence with "always", "never", "prefer" or a similar word is
+an instruction. Intervals: 95 %, by resampling turns. Ends with 1 if the files are not those of `SHA256SUMS`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KEYWORDS: Final = re.compile(
 
 @dataclass(slots=True)
 class Turn:
-    """A turn of the set: its kind and trust, its text, the sentence to find, and questions that meet it and not."""
+    """A turn of the set: its kind and trust, its text, the sentence to find, and questions that meet it or do not."""
 
     kind: str
     trust: str
@@ -61,7 +61,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a turn: whether its sentence was found, what else was kept, which questions went right."""
+    """The outcome of a turn: whether its sentence was found, the other instructions found, and the correctly answered
+    questions."""
 
     turn: Turn
     found: bool
@@ -96,7 +97,7 @@ def overlaps(found: str, wanted: str) -> bool:
 
 
 def keyword_rule(turn: Turn) -> list[str]:
-    """What a rule with a dozen words keeps of a turn of the user."""
+    """The instructions in a turn of the user by a rule with a dozen words."""
     if turn.trust != "user":
         return []
     return [one.text for one in statements(turn.text) if _KEYWORDS.search(one.text)]
@@ -127,7 +128,7 @@ def _applies(memory: Memory, question: str, turn: Turn) -> bool:
 
 
 def _share(counts: Sequence[tuple[int, int]]) -> dict[str, float]:
-    """What share was right, of how many, with its interval by resampling turns; nothing of nothing."""
+    """The correct share, the number of cases, and the interval by resampling turns; empty without cases."""
     table = np.array(counts).reshape(-1, 2)
     right, number = (int(one) for one in table.sum(axis=0)) if len(table) else (0, 0)
     if not number:

@@ -1,1 +1,1 @@
-"""Labelled cases for the two judges of `loom.fractal`, and how often these are right."""
+"""Labelled cases for the two judges of `loom.fractal`, and the accuracy of the judges."""

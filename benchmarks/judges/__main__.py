@@ -1,10 +1,10 @@
-"""How often the two judges of `loom.fractal` that need no model are right, on labelled cases in both languages.
+"""The accuracy of the two judges of `loom.fractal` that need no model, on labelled cases in both languages.
 
     python -m benchmarks.judges [--list-misses] [--save]
 
-`QualityEvaluator`: the share of pairs in which the right answer scores higher than a worse one, by what is wrong with
-that. `should_use_fractal` with its default threshold: the share of tasks on which it decides as they are labelled.
-README.md says what the cases are. `--list-misses` lists those of the set `tune` only.
+`QualityEvaluator`: the share of pairs in which the right answer scores higher than a worse one, by the flaw of the
+worse one. `should_use_fractal` with its default threshold: the share of tasks on which its decision agrees with the
+label. README.md describes the cases. `--list-misses` lists those of the set `tune` only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _cases(name: str) -> list[dict[str, Any]]:
 
 
 async def pairs() -> list[tuple[dict[str, Any], str, float, float]]:
-    """Every right answer beside every worse one: the case, what is wrong, and what each scores."""
+    """Every right answer with every worse one: the case, the flaw, and both scores."""
     judge = QualityEvaluator()
     found = []
     for case in _cases("quality"):
@@ -48,7 +48,7 @@ def _share(right: Sequence[bool]) -> str:
 
 
 def _counted(judged: Sequence[tuple[str, bool]]) -> dict[str, dict[str, int]]:
-    """By set, the cases and those that were judged rightly."""
+    """By set, the number of cases and of correct judgements."""
     found = {part: [right for of, right in judged if of == part] for part in SETS}
     return {part: {"right": sum(right), "cases": len(right)} for part, right in found.items()}
 

@@ -1,1 +1,1 @@
-"""How much of the evidence for a question recall brings back, and within how many tokens."""
+"""The share of the evidence for a question that recall returns, by the number of tokens."""

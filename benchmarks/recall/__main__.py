@@ -1,4 +1,4 @@
-"""How much of the evidence for a question is in what `recall` returns, and within how many tokens.
+"""The share of the evidence for a question in the results of `recall`, by the number of tokens.
 
     python -m benchmarks.recall --data locomo.json realtalk.json beam.json [--sets locomo chinese agent]
                                 [--embedder auto none english random] [--questions 10] [--budgets 2000 4000]
@@ -6,11 +6,11 @@
 
 Without `--data` the sets of our own writing run alone. LoCoMo is at https://github.com/snap-research/locomo; other
 files are of the common form (see `data`), such as REALTALK (https://github.com/danny911kr/REALTALK) and BEAM
-(https://github.com/mohammadtavakoli78/BEAM). Every dialogue is a store of its own, its turns go in through
-`remember`, its questions through `recall` and `context`. A budget counts the text and the caption of each turn, that
-of a prompt everything in it. In a prompt a turn counts when it is quoted whole, or the passage of it that the
-question needs (see `quoting`). Intervals: 95 %, by resampling the questions. Embeddings are kept in `--cache` for the
-next run.
+(https://github.com/mohammadtavakoli78/BEAM). Every dialogue is a store of its own, its turns are stored by
+`remember`, and its questions asked by `recall` and `context`. A budget counts the text and the caption of each turn;
+the budget of a prompt counts everything in it. In a prompt a turn counts if it is quoted whole, or if the passage
+that the question needs is (see `quoting`). Intervals: 95 %, by resampling the questions. Embeddings are kept in
+`--cache` for the next run.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _BY_KIND = ("recall@5", "recall@10", "evidence 1K", "evidence 2K", "evidence 4K"
 _RANKED = tuple(column for column in MEASURES if not column.startswith("quoted"))
 _IN_PROMPTS = ("evidence", "all", "quoted")
 _ABLATED = ("recall@5", "recall@10", "recall@20", "MRR")
-# Enough for the ranks; a third of the time of the whole curve.
+# Enough for the ranks, in a third of the time of the whole curve.
 _ABLATED_LIMIT = 20
-# Embedders that show what one costs that does not understand the texts. Only their recall is measured.
+# Embedders that do not understand the texts, to show the loss that such an embedder causes. Only their recall is
+# measured.
 _FOREIGN = ("english", "random")
 
 
@@ -95,7 +96,7 @@ def _budgets() -> list[int]:
 
 
 def verdict(sides: Mapping[str, Sequence[Outcome]]) -> str:
-    """Whether recall, which fuses, falls behind words or meaning alone or what both make without care, and where."""
+    """Whether recall is worse than words alone, meaning alone or their plain fusion, and for which questions."""
     means = {side: mean(found) for side, found in sides.items()}
     found: list[str] = []
     for column in _BY_KIND:
@@ -161,7 +162,7 @@ def run(
         print(table(ablated, _ABLATED))
     print(f"  ({time.process_time() - started:.0f} s CPU)", flush=True)
     figures = figures_of(own, ablated, prompts, judged)
-    own.pop("recall by words", None)  # the curve of words alone is that of the run without the embedder
+    own.pop("recall by words", None)  # the curve of words alone is from the run without the embedder
     rows.update({f"{side}, {label}" if side == "recall" else side: found for side, found in own.items()})
     if prompts:
         rows[f"context, {label}"] = prompts

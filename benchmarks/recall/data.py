@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 OWN_SETS = ("chinese", "agent", "chinese-check")
-# No constant was ever chosen on the last one: it says what the others promise.
+# No constant was ever chosen on the last set, so it shows whether the figures of the others generalise.
 SETS_OF_STORES = ("chinese-assistant", "agents")
-# Folders of dialogues, each a store of its own. They run only where they are asked for.
+# Folders of dialogues, each a store of its own. They run only on request.
 
 _FOLDER = Path(__file__).parent / "sets"
 _ROLES = ("user", "assistant", "tool")
@@ -47,7 +47,7 @@ _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One memory of a dialogue. `caption` is the text of what was shown with it."""
+    """One memory of a dialogue. `caption` is the text of an attached image."""
 
     id: str
     session: str | None
@@ -60,7 +60,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, of which kind it is, and the ids of the turns that hold the answer."""
+    """A question, its kind, and the ids of the turns with the answer."""
 
     text: str
     kind: str
@@ -69,7 +69,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """One store's worth of turns, in the order in which they were said, and the questions about them."""
+    """The turns of one store, in their order, and the questions about them."""
 
     name: str
     turns: tuple[Turn, ...]
@@ -77,7 +77,8 @@ class Dialogue:
 
 
 def load(path: Path) -> tuple[str, list[Dialogue]]:
-    """The name of the set in a file and its dialogues; the form is recognised. Raises ValueError for any other."""
+    """The name of the set in a file, and its dialogues. The format is recognised; an unknown one raises
+    ValueError."""
     samples = json.loads(path.read_text(encoding="utf-8"))
     first = samples[0] if isinstance(samples, list) and samples else {}
     if "conversation" in first:
@@ -114,7 +115,7 @@ def _kind(category: object) -> str:
 
 
 def some_of(dialogues: Sequence[Dialogue], most: int) -> list[Dialogue]:
-    """The dialogues with at most this many questions of each kind in all, taken evenly from all of them."""
+    """The dialogues with at most this many questions of each kind in total, chosen evenly from all dialogues."""
     places: dict[str, list[tuple[int, int]]] = {}
     for at, dialogue in enumerate(dialogues):
         for number, question in enumerate(dialogue.questions):

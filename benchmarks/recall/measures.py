@@ -1,4 +1,4 @@
-"""What is measured of a ranking: recall at ranks, evidence within a token budget, and how sure the means are."""
+"""The measures of a ranking: recall at ranks, evidence within a token budget, and the intervals of the means."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MEASURES = (
     *(f"all {budget // 1000}K" for budget in BUDGETS),
     *(f"quoted {budget // 1000}K" for budget in BUDGETS),
 )
-"""Recall: the share of a question's evidence that is there. All: whether the whole of it is. Quoted: the share of the
-text of the evidence that stands in a prompt."""
+"""Recall: the share of a question's evidence that is found. All: whether all of it is. Quoted: the share of the
+evidence's text that is in a prompt."""
 
 CUTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The scores at which hits are cut off, for `cut_table`."""
 
-# Kinds of fewer questions are pooled with the others of their set.
+# Kinds with fewer questions are pooled with the others of their set.
 _FEWEST = 20
 _SAMPLES = 1_000
 _SEED = 20_240_607
@@ -56,10 +56,9 @@ class Outcome:
 
 
 def measure(kind: str, ranked: Sequence[str], tokens: Sequence[int], evidence: Sequence[str]) -> Outcome:
-    """The measures of one ranking: ids, best first, and what each takes in tokens.
+    """The measures of one ranking: ids, best first, and the tokens of each.
 
-    Within a budget is what comes before the first record that no longer fits, as somebody would read it who cannot
-    choose.
+    The records before the first one that no longer fits are within a budget.
     """
     places = {id: place for place, id in reversed(list(enumerate(ranked)))}
     far = 1 << 30
@@ -76,8 +75,8 @@ def measure(kind: str, ranked: Sequence[str], tokens: Sequence[int], evidence: S
 
 
 def measure_prompts(kind: str, prompts: Sequence[Sequence[tuple[bool, float]]]) -> Outcome:
-    """The measures of one question's prompts by `BUDGETS`: for each evidence turn whether the prompt has what is
-    needed of it, and the share of it that is quoted. A prompt has no ranks: those are not measured."""
+    """The measures of one question's prompts by `BUDGETS`: for each evidence turn, whether the prompt has the needed
+    part of it, and the share of it that is quoted. A prompt has no ranks, so these are not measured."""
     ranks = [math.nan] * (len(RANKS) + 2)
     found = [[inside for inside, _ in prompt] for prompt in prompts]
     shares = [float(np.mean([share for _, share in prompt])) if prompt else math.nan for prompt in prompts]
@@ -91,7 +90,8 @@ def mean(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
 
 
 def interval(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
-    """The 95 % interval of each mean, by drawing the questions anew: low in the first row, high in the second."""
+    """The 95 % interval of each mean, by resampling the questions: the lower bounds in the first row, the upper in
+    the second."""
     return _resampled(np.array([outcome.values for outcome in outcomes]))
 
 
@@ -121,7 +121,7 @@ def compared(
     ours: Sequence[Outcome], others: Sequence[Outcome], column: str = "recall@10"
 ) -> list[tuple[str, int, float, float, float]]:
     """One side against another, question by question, in points: for the set, for each kind of at least twenty
-    questions and for the others together, how many questions, the gain, and its 95 % interval."""
+    questions and for the others together: the number of questions, the gain, and its 95 % interval."""
     place = MEASURES.index(column)
     gains = np.array([one.values[place] - other.values[place] for one, other in zip(ours, others, strict=True)])
     kinds = np.array([outcome.kind for outcome in ours])
@@ -138,7 +138,7 @@ def compared(
 
 
 def floor(ours: Sequence[Outcome], plain: Sequence[Outcome], column: str = "recall@10") -> list[str]:
-    """`compared` as lines; a side is below where the whole interval is."""
+    """`compared` as lines. A side is below another one if the whole interval is."""
     return [
         f"  {name} ({count} questions): {gain:+.1f} ({low:+.1f} to {high:+.1f}), "
         + ("below" if high < 0.0 else "not below")

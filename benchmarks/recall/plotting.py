@@ -1,4 +1,4 @@
-"""The curve of a benchmark as PNG and SVG. matplotlib draws it; without it there is a line that says so."""
+"""The curve of a benchmark as PNG and SVG. matplotlib draws it; without matplotlib, a line says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["plot"]
 
 
 def plot(path: Path, budgets: Sequence[int], curves: Mapping[str, Sequence[float]], title: str) -> list[Path]:
-    """Draw shares of evidence over token budgets, a line for each side; the files that were written."""
+    """Draw shares of evidence over token budgets, a line for each side. Returns the written files."""
     if importlib.util.find_spec("matplotlib") is None:
         print("  no plot: matplotlib is not installed (pip install 'loomkeep[bench]')")
         return []

@@ -1,8 +1,9 @@
-"""How much of a turn stands in a prompt: the share of its text, and whether the passage that a question needs does.
+"""The part of a turn that is in a prompt: the share of its text, and whether the passage that a question needs is
+there.
 
-A passage is one or more paragraphs of about 100 to 250 tokens; fenced code is not divided at blank lines. The
-passage that a question needs is the one of the turn that holds most of the question's words, each weighted by its
-rarity among the passages of the dialogue. Where no passage holds any of them, the question needs the whole turn.
+A passage is one or more paragraphs of about 100 to 250 tokens; fenced code is not divided at blank lines. A question
+needs the passage of the turn that contains most of the question's words, each weighted by its rarity among the
+passages of the dialogue. If no passage contains any of them, the question needs the whole turn.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Passages:
         self._rarity = {term: math.log(1.0 + len(held) / count) for term, count in counts.items()}
 
     def needed(self, question: str, turn: str) -> list[str]:
-        """The passages of a turn of which any will do; the whole turn where the words of the question choose none."""
+        """The passages of a turn any one of which suffices; the whole turn if the words of the question choose
+        none."""
         asked = query_terms(question)
         scores = [
             sum(weight * self._rarity[term] for term, weight in asked.items() if term in terms)
@@ -73,7 +75,8 @@ class Passages:
         return [part for (part, _), score in zip(self._passages[turn], scores, strict=True) if score == max(scores)]
 
     def quoted(self, question: str, turn: str, quotations: Sequence[str]) -> tuple[bool, float]:
-        """Whether a prompt with these quotations of the turn has what the question needs; the share of it quoted."""
+        """Whether a prompt with these quotations of the turn has the needed passage, and the quoted share of the
+        turn."""
         share = share_quoted(self._texts[turn], quotations)
         if share >= 1.0:
             return True, share
@@ -81,7 +84,7 @@ class Passages:
 
 
 def share_quoted(text: str, quotations: Sequence[str]) -> float:
-    """The share of a text, by characters of its whole sentences and lines, that stands in the quotations."""
+    """The share of a text that is in the quotations, in characters of whole sentences and lines."""
     inside = "\n".join(_SPACE.sub("", quotation) for quotation in quotations)
     if (whole := _SPACE.sub("", text)) in inside:
         return 1.0

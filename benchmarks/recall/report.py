@@ -1,6 +1,6 @@
-"""What a run of `benchmarks.recall` saves: the figures of each set, and the tables that documents take from them.
+"""The saved results of `benchmarks.recall`: the figures of each set, and the tables for the documents.
 
-Runs of some sets or embedders keep what was saved of the others, so each can be measured alone.
+A run of some sets or embedders keeps the saved figures of the others, so each can be measured alone.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _in_prompts(outcomes: Sequence[Outcome], column: str) -> float:
 def save_figures(
     measured: Mapping[str, Mapping[str, Any]], arguments: Sequence[str], *, folder: Path = _RESULTS
 ) -> None:
-    """Save these figures, by set and embedder, beside those saved of others, and the tables of all of them."""
+    """Save these figures, by set and embedder, with the saved ones of others, and the tables of all of them."""
     file = folder / "recall.json"
     before = json.loads(file.read_text(encoding="utf-8"))["figures"]["sets"] if file.exists() else {}
     sets = {**before, **{name: {**before.get(name, {}), **_plain(figures)} for name, figures in measured.items()}}
@@ -124,7 +124,7 @@ def _without(arguments: Sequence[str], option: str) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """As it will be read again: keys of letters, digits, hyphens and underscores, and lists."""
+    """Convert a value to its saved form: keys of letters, digits, hyphens and underscores, and lists."""
     if isinstance(value, Mapping):
         return {_key(str(key)): _plain(one) for key, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
@@ -166,7 +166,7 @@ def _reached(sets: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _of_side(figures: Mapping[str, Any], side: str) -> float | None:
-    """What a side reached with the first embedder that it was measured with."""
+    """The figures of a side with the first embedder with which it was measured."""
     return next((one["recall"][side] for one in figures.values() if side in one["recall"]), None)
 
 

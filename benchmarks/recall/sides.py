@@ -1,4 +1,5 @@
-"""What is compared: `Memory.recall` over a store of each dialogue, with a signal off in turn, and plain baselines.
+"""The compared sides: `Memory.recall` over a store of each dialogue, also with single signals off, and plain
+baselines.
 
 The baselines see the same texts: SQLite FTS5 with Porter's stemmer and without question words, the same over the
 user's turns alone, BM25 with our own analysis, the embedder alone (by turns, and by the passages of long ones), and
@@ -50,7 +51,7 @@ __all__ = [
 Rank = Callable[[str], Sequence[str]]
 """From a question to the ids of the turns, best first."""
 
-# Enough for 8,000 tokens of short turns.
+# The number of hits: enough for 8,000 tokens of short turns.
 _LIMIT = 300
 _QUESTION_WORD_LIST = """
 what when where which who whom whose why how did does do is are was were has have had the a an of to in on for and or
@@ -62,7 +63,7 @@ _QUESTION_WORDS = frozenset(_QUESTION_WORD_LIST.split())
 class SharedEmbedder:
     """Embeds every text and every question once, for all sides: embedding took nine tenths of a run without it.
 
-    With a `cache`, a folder, once for all runs.
+    With a `cache` folder, once for all runs.
     """
 
     def __init__(self, embedder: EmbeddingProvider, cache: Path | None = None) -> None:
@@ -105,7 +106,7 @@ class SharedEmbedder:
 
 
 class EnglishEmbedder:
-    """An embedder that knows English only: it sees nothing of a text but its ASCII characters."""
+    """An embedder that knows only English: it reads only the ASCII characters of a text."""
 
     name = "english"
 
@@ -226,13 +227,13 @@ def baselines(
 
 
 def _owners(texts: Sequence[str]) -> list[int] | None:
-    """For each passage of these texts the place of its text; None where every text is one passage."""
+    """For each passage of these texts, the place of its text; None if every text is one passage."""
     owners = [place for place, text in enumerate(texts) for _ in passages(text)]
     return owners if len(owners) > len(texts) else None
 
 
 def _by_passages(embedder: EmbeddingProvider, ids: Sequence[str], texts: Sequence[str], owners: list[int]) -> Rank:
-    """The embedder alone, where the nearest passage of a turn speaks for it."""
+    """The embedder alone: the score of a turn is that of its nearest passage."""
     parts = [text[part.start : part.end] for text in texts for part in passages(text)]
     vectors = np.asarray(embed_texts(embedder, parts), dtype=np.float32)
 
@@ -266,7 +267,8 @@ def _whole(turn: Turn) -> str:
 
 
 def _fts5(ids: Sequence[str], texts: Sequence[str]) -> Rank:
-    """FTS5, with Porter's stemmer; texts without spaces go in as bigrams, or it would find nothing in them."""
+    """FTS5, with Porter's stemmer; texts without spaces are indexed as bigrams, because FTS5 would find nothing in
+    them otherwise."""
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE turns USING fts5(body, tokenize='porter unicode61')")
     rows = [(place + 1, _spaced(text)) for place, text in enumerate(texts)]
@@ -292,7 +294,7 @@ def _spaced(text: str) -> str:
 
 
 def outcomes(memory: Memory, dialogue: Dialogue, rank: Rank) -> list[Outcome]:
-    """The measures of every question. A record takes the tokens of its text and of what is attached to it."""
+    """The measures of every question. The tokens of a record are those of its text and of its attached text."""
     count = memory.counter.count
     tokens = {turn.id: count(f"{turn.text} {turn.caption}".strip()) for turn in dialogue.turns}
     results: list[Outcome] = []
@@ -303,7 +305,7 @@ def outcomes(memory: Memory, dialogue: Dialogue, rank: Rank) -> list[Outcome]:
 
 
 def prompted(memory: Memory, dialogue: Dialogue, budgets: Sequence[int] = BUDGETS) -> list[Outcome]:
-    """The same through `Memory.context`: what of the evidence is quoted in a prompt of each budget."""
+    """The same for `Memory.context`: the part of the evidence that is quoted in a prompt of each budget."""
     passages = Passages(dialogue)
     results: list[Outcome] = []
     for question in dialogue.questions:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.states [--sealed [2]] [--list-misses] [--save]
 
-Each pair of statements stands in a dialogue of its own, which `compact_messages` summarises without a model. Of a
-pair that replaces, the words in braces of the second statement must be in the summary and those of the first must
-not. Of any other pair, both must be there, as they are when each statement stands alone. `--sealed` reads a list
-that no rule was chosen on. Intervals: 95 %, by Wilson. Ends with 1 below 90 % right in a language, or where the
-sealed list is not that of `SHA256SUMS`.
+Each pair of statements is in a dialogue of its own, which `compact_messages` summarises without a model. If the
+second statement replaces the first, its words in braces must be in the summary and those of the first must not.
+Otherwise both must be there, as they are if each statement is alone. `--sealed` reads a list on which no rule was
+chosen. Intervals: 95 %, by Wilson. Ends with 1 below 90 % right in a language, or if the sealed list is not that of
+`SHA256SUMS`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SPEAKER: Final = re.compile(r"\[(\w+)\] ")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One statement of a pair: its text, the words that tell it from the other one, and who says it."""
+    """One statement of a pair: its text, the words that distinguish it from the other one, and its speaker."""
 
     text: str
     keys: tuple[str, ...]
@@ -70,7 +70,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two statements, the older one first, whether the newer replaces it, and what the pair is an example of."""
+    """Two statements, the older one first, whether the newer replaces it, and the kind of the example."""
 
     first: Said
     second: Said
@@ -92,7 +92,7 @@ def load(name: str) -> list[Pair]:
 
 
 def _summary(said: Sequence[Said], language: str) -> str:
-    """The summary of a dialogue in which these things are said, with talk around them."""
+    """The summary of a dialogue with these statements and small talk around them."""
     talk = _TALK[language]
     messages: list[dict[str, Any]] = []
     for one in said:
@@ -113,7 +113,7 @@ def _times(key: str, text: str) -> int:
 
 
 def is_right(pair: Pair) -> bool:
-    """Whether the summary of a pair holds what it should."""
+    """Whether the summary of a pair has the required words and no others."""
     together = _summary((pair.first, pair.second), pair.language)
     alone = [_summary((one,), pair.language) for one in (pair.first, pair.second)]
     if pair.replaces:

@@ -1,4 +1,4 @@
-"""What tuner, predictor and preload gain on recorded traces: hits, stalls, tokens moved.
+"""The gain by tuner, predictor and preload on recorded traces: hits, stalls and moved tokens.
 
 python -m benchmarks.traces                           # replay the traces of this folder
 python -m benchmarks.traces --data locomo10.json      # and traces of LoCoMo, made on the spot and not kept
@@ -56,7 +56,8 @@ def report(trace: Trace, share: float) -> dict[str, Outcome]:
 
 
 class Gain(NamedTuple):
-    """One side beside the side with everything off, over all runs: points of hits, and ratios of the rest."""
+    """One side compared with the side with everything off, over all runs: points of hits, and ratios of the other
+    measures."""
 
     points: list[float]
     stalls: float
@@ -96,7 +97,7 @@ def print_gains(found: dict[str, Gain], runs: int) -> None:
 
 
 def table(groups: dict[str, dict[str, Gain]]) -> list[list[str]]:
-    """The table of the documents: a row for each side, and of each group its hits, stalls and moved tokens."""
+    """The table for the documents: a row for each side, with the hits, stalls and moved tokens of each group."""
     rows = [["beside all off, mean"]]
     for group in groups:
         rows[0] += [f"{group}: hit rate, points", "better in", "stalls", "moved"]

@@ -1,8 +1,8 @@
-"""Traces: what agents wrote and which memories they then used, recorded from dialogues that a real memory followed.
+"""Traces: the writes of agents and their later uses of memories, recorded from dialogues that a real memory followed.
 
-Before each turn of a user the agent recalls what it knows of it and uses what comes back; then the turn is written.
-Days later somebody comes back to an earlier matter with a question. A trace holds no text: for each turn the second
-at which it was, its session, the numbers of the records that were used, and the tokens that were written.
+Before each turn of a user the agent recalls memories about it and uses the hits; then the turn is written. Days later
+somebody returns to an earlier matter with a question. A trace has no text: for each turn it has the time in seconds,
+the session, the numbers of the used records, and the written tokens.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["FOLDER", "Trace", "TraceStep", "load", "locomo_lives", "own_lives", 
 FOLDER = Path(__file__).parent
 BEGAN_AT = datetime(2026, 1, 1, tzinfo=UTC)
 RECALLED = 4
-LIVE = 5  # matters that are under way at the same time
-LOOKS_BACK = 0.5  # how often somebody comes back to an earlier matter after a sitting
+LIVE = 5  # matters in progress at the same time
+LOOKS_BACK = 0.5  # how often somebody returns to an earlier matter after a sitting
 QUESTIONS = 4
 
 
 class TraceStep(NamedTuple):
-    """One turn: the records that were used for it, by their number in the order of writing, then what it wrote.
+    """One turn: the used records, by their number in the order of writing, and the written tokens.
 
-    `tokens` is 0 where nothing was written.
+    `tokens` is 0 if nothing was written.
     """
 
     at: float
@@ -59,7 +59,7 @@ class Trace:
 
 
 class Said(NamedTuple):
-    """Something that an agent hears or says. For what it is asked it recalls; a question is not kept."""
+    """Something that an agent hears or says. For a question the agent recalls; the question is not stored."""
 
     at: float
     session: str
@@ -74,7 +74,7 @@ class _Turn(NamedTuple):
 
 
 class _Matter(NamedTuple):
-    """A dialogue in its sittings, and for each of them the questions that it answers."""
+    """A dialogue divided into sittings, and the questions that each sitting answers."""
 
     name: str
     sittings: tuple[tuple[_Turn, ...], ...]
@@ -82,7 +82,8 @@ class _Matter(NamedTuple):
 
 
 class _Clock:
-    """Seconds of a life: people take half a minute to write, agents a few seconds, and there are nights."""
+    """The clock of a life, in seconds: people take half a minute to write, agents a few seconds, and there are
+    nights."""
 
     def __init__(self, random: np.random.Generator, now: float = 0.0) -> None:
         self._random = random
@@ -98,7 +99,7 @@ class _Clock:
 
 
 def _marked(language: str) -> list[_Matter]:
-    """The development dialogues of a language, talks first; what is marked in them is what is asked about."""
+    """The development dialogues of a language, talks first. The questions are about their marks."""
     matters: list[_Matter] = []
     for dialogue in dialogues.load(dialogues.FOLDER / "development"):
         if not dialogue.id.startswith(language):
@@ -113,7 +114,7 @@ def _marked(language: str) -> list[_Matter]:
 
 
 def _asked(dialogue: AskedDialogue) -> _Matter:
-    """A dialogue with questions, as one matter; each is asked about the sitting that holds its last evidence."""
+    """A dialogue with questions, as one matter. Each question belongs to the sitting with its last evidence."""
     sittings: dict[str, list[_Turn]] = {}
     home: dict[str, str] = {}
     for turn in dialogue.turns:
@@ -128,7 +129,7 @@ def _asked(dialogue: AskedDialogue) -> _Matter:
 
 
 def _sittings(matters: Sequence[_Matter], random: np.random.Generator) -> Iterator[tuple[_Matter, int]]:
-    """The sittings of a life: a few matters are under way at a time, and each goes on in its own order."""
+    """The sittings of a life: a few matters are in progress at a time, and each continues in its own order."""
     waiting = deque(matters)
     live: list[tuple[_Matter, int]] = []
     while waiting or live:
@@ -144,7 +145,7 @@ def _sittings(matters: Sequence[_Matter], random: np.random.Generator) -> Iterat
 
 
 def _life(matters: Sequence[_Matter], seed: int, past: Sequence[str] = (), from_s: float = 0.0) -> Iterator[Said]:
-    """One sitting after the other, with questions about earlier ones in between."""
+    """One sitting after another, with questions about earlier ones in between."""
     random = np.random.default_rng(seed)
     clock = _Clock(random, from_s)
     asked = list(past)
@@ -157,7 +158,7 @@ def _life(matters: Sequence[_Matter], seed: int, past: Sequence[str] = (), from_
 
 
 def _look_back(past: Sequence[str], session: str, clock: _Clock, random: np.random.Generator) -> Iterator[Said]:
-    """Sometimes, questions about one earlier matter: questions that stand together were about the same one."""
+    """Sometimes, questions about one earlier matter: consecutive questions are about the same one."""
     if not past or random.random() > LOOKS_BACK:
         return
     clock.pause()
@@ -189,7 +190,7 @@ def _side_by_side(matters: Sequence[_Matter], seed: int) -> Iterator[Said]:
 
 
 def _after_import(matters: Sequence[_Matter], seed: int) -> Iterator[Said]:
-    """A third of the matters come in at once, twenty turns a second, as an import does; then the work goes on."""
+    """A third of the matters arrive at once, twenty turns a second, like an import; then the work continues."""
     third = len(matters) // 3
     at = 0.0
     for matter in matters[:third]:
@@ -201,7 +202,7 @@ def _after_import(matters: Sequence[_Matter], seed: int) -> Iterator[Said]:
 
 
 def own_lives() -> dict[str, Iterable[Said]]:
-    """Lives made of dialogues of our own. The seeds only say in which order things happen."""
+    """Lives made of dialogues of our own. The seeds only determine the order of events."""
     english, chinese = _marked("en"), _marked("zh")
     mixed = [matter for pair in zip(english, chinese, strict=False) for matter in pair]
     return {
@@ -226,7 +227,7 @@ def locomo_lives(path: Path) -> dict[str, Iterable[Said]]:
 
 
 def record(name: str, life: Iterable[Said]) -> Trace:
-    """Follow a life with a real memory, by words alone: what it recalls for a turn is what the agent uses."""
+    """Follow a life with a real memory, by words alone: the agent uses the memories that are recalled for a turn."""
     steps: list[TraceStep] = []
     now = BEGAN_AT
     with loom.open(embedder="none", derive=False, clock=lambda: now) as memory:

@@ -1,8 +1,8 @@
 """The replay: a working tier of a scaled budget over a trace, by the real eviction, with helpers on and off.
 
 Records enter when they are written and when they are used, as in the profile `lcr`, and leave down to 98 % of the
-budget when it is exceeded. A worker looks after a turn, at most once a second; what must leave while something is
-written is a stall. Nothing here knows the future.
+budget when it is exceeded. A worker checks the tier after a turn, at most once a second; if records must leave during
+a write, that is a stall. Nothing here knows the future.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["Helpers", "LargestRecent", "Outcome", "replay"]
 LCR = PROFILES["lcr"]
 WITHOUT_VECTORS = TuningResult(0.7, 0.3, 0.0)
 WINDOW_SHARE = LCR.l1_token_budget / LCR.l2_token_budget
-WAKES_EVERY_S = 1.0  # the worker looks after a turn, and at most so often
-PRELOADED = 2  # records foreseen at a time
-LOOK_EVERY = 50  # uses between two looks of the tuner
-HORIZON_S = 300.0  # how far ahead the worker makes room
+WAKES_EVERY_S = 1.0  # the worker checks after a turn, and at most this often
+PRELOADED = 2  # records predicted at a time
+LOOK_EVERY = 50  # uses between two checks of the tuner
+HORIZON_S = 300.0  # the time ahead for which the worker makes room
 
 
 class LargestRecent:
@@ -45,7 +45,7 @@ class LargestRecent:
 
 @dataclass(frozen=True, slots=True)
 class Helpers:
-    """What helps, of everything that can. `start` are the weights with which the eviction begins."""
+    """The helpers that are on. `start` are the weights with which the eviction begins."""
 
     tuner: bool = False
     predictor: Callable[[], TokenDemandPredictor] | None = None
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def moved(self) -> int:
-        """Tokens that were brought in, beside those written, and tokens that left."""
+        """Tokens that were brought in, other than those written, and tokens that left."""
         return self.moved_in + self.moved_out
 
 
@@ -102,7 +102,7 @@ class _Tier:
         self.enter(record)
 
     def use(self, record: int, at: float) -> bool:
-        """Whether it was at hand."""
+        """Use a record. Returns whether it was at hand."""
         one = self.known[record]
         self.known[record] = one._replace(uses=one.uses + 1, previous_at=one.last_at, last_at=at)
         hit = record in self.residents or any(record == number for number, _ in self._window)
@@ -111,7 +111,7 @@ class _Tier:
         return hit
 
     def enter(self, record: int) -> int:
-        """Bring a record in; the tokens that came, none where it was there or is too large to stay."""
+        """Bring a record in. Returns its tokens, or 0 if it was there already or is too large to stay."""
         one = self.known[record]
         if record in self.residents or one.tokens > math.floor(LCR.l2_watermark.low * self.budget):
             return 0
@@ -121,7 +121,7 @@ class _Tier:
         return one.tokens
 
     def free(self, tokens: int) -> int:
-        """Let the least worthy leave; the tokens that left."""
+        """Let the lowest-ranked records leave. Returns their tokens."""
         freed = 0
         for victim in choose_victims(list(self.residents.values()), tokens, Eviction.WEIGHTED, self.weights):
             del self.residents[victim.record]
@@ -130,7 +130,7 @@ class _Tier:
         return freed
 
     def make_room(self) -> int:
-        """What every write does before it returns."""
+        """Make room, as every write does before it returns."""
         if self.used <= self.budget:
             return 0
         return self.free(self.used - math.floor(LCR.l2_watermark.low * self.budget))
@@ -145,7 +145,7 @@ def replay(trace: Trace, budget: int, helpers: Helpers) -> Outcome:
     successors = _successors(trace)
     written_tokens = written = 0
     woke_at = -math.inf
-    # Only what was written by now can follow.
+    # Only records that are already written can follow.
     pattern = AccessPattern(lambda record: [one for one in successors[record] if one < written])
     ahead: set[int] = set()
     outcome = Outcome()
@@ -201,7 +201,7 @@ def replay(trace: Trace, budget: int, helpers: Helpers) -> Outcome:
 
 
 def _successors(trace: Trace) -> dict[int, Sequence[int]]:
-    """For each record those that were written after it in its session, the nearest first."""
+    """For each record, the records that were written after it in its session, nearest first."""
     sessions: defaultdict[str, list[int]] = defaultdict(list)
     number = 0
     for step in trace.steps:

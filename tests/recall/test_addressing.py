@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 import loom
 from loom.everyday import Memory
@@ -101,3 +102,33 @@ def test_of_the_turns_of_a_speaker_those_about_the_speaker_come_before_those_abo
         first, second = (hit for hit in memory.recall("小林养了什么鸟？") if hit.name == "小林")
         assert first.content == chinese[2][1]
         assert 0.0 < second.signals["speaker"] < first.signals["speaker"]
+
+
+def test_of_two_speakers_in_a_question_the_first_is_the_one_who_answers() -> None:
+    turns = [("Ana", "I painted the boat in spring."), ("Ben", "I painted the boat in spring!")]
+    with told(turns) as memory:
+        for first, second in (("Ana", "Ben"), ("Ben", "Ana")):
+            hits = memory.recall(f"What did {first} tell {second} about the boat in spring?")
+            assert [hit.name for hit in hits] == [first, second]
+            assert 0.0 < hits[1].signals["speaker"] < hits[0].signals["speaker"]
+        both = memory.recall("Did Ana and Ben paint the boat in spring?")
+        assert both[0].signals["speaker"] == both[1].signals["speaker"]
+
+
+@pytest.mark.parametrize(
+    ("question", "subject"),
+    [
+        ("What did Ana say about Ben?", {"ana"}),
+        ("What do Ana and Ben have in common?", {"ana", "ben"}),
+        ("Which cities have both, Ana, Ben and Carl, seen?", {"ana", "ben", "carl"}),
+        ("Which of Ben's jokes did Ana and Carl like?", {"ben"}),
+        ("王芳和李明去了哪里？", {"王芳", "李明"}),
+        ("王芳给李明推荐了什么？", {"王芳"}),
+    ],
+)
+def test_the_subject_of_a_question_is_the_first_name_with_those_joined_to_it(
+    question: str, subject: set[str]
+) -> None:
+    asked = understand(question, datetime(2024, 5, 15, tzinfo=UTC))
+    assert asked.subject({"ana", "ben", "carl", "王芳", "李明"}) == subject
+    assert asked.subject({"dora"}) == {"dora"}

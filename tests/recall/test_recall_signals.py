@@ -109,6 +109,20 @@ def test_the_frame_of_a_question_counts_little(memory: Memory) -> None:
     assert ids(memory.recall("帮我按时间顺序总结一下我们之前聊过的温室"))[0] == "主题"
 
 
+def test_words_that_relate_the_things_of_a_question_count_little(memory: Memory) -> None:
+    memory.remember("Both of them say something different about each other.", id="relation")
+    memory.remember("The skiff is fast.", id="topic")
+    assert ids(memory.recall("What do both say about the skiff?"))[0] == "topic"
+    assert ids(memory.recall("What do both say?"))[0] == "relation"
+
+
+def test_the_kind_that_is_asked_for_is_no_word_of_the_answer(memory: Memory) -> None:
+    memory.remember("The guide was so kind.", id="frame")
+    for number in range(3):
+        memory.remember(f"A hull of oak, {number}.", id=f"topic-{number}")
+    assert ids(memory.recall("What kind of hull is it?"))[0].startswith("topic")
+
+
 def test_an_order_of_events_is_answered_from_the_whole_conversation(memory: Memory) -> None:
     for session in ("a", "b", "c"):
         for number in range(4):
@@ -128,6 +142,29 @@ def test_each_part_of_a_question_has_its_answer_among_the_first(memory: Memory) 
     assert len(masts) == 2
     assert all("best for a part of the question" in hit.why for hit in masts)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_the_name_of_a_speaker_is_no_part_of_a_question(memory: Memory) -> None:
+    talk(memory, "s", *[("Ana", f"Ana and Ben greet you, {number}.") for number in range(8)])
+    talk(memory, "t", *[("Ben", f"I like sailing in the harbour, {number}.") for number in range(8)])
+    explained = memory.recall("Do Ana and Ben like sailing in the harbour?", limit=8, explain=True)
+    assert {hit.session_id for hit in explained.hits} == {"t"}
+    assert not any("parts" in one.signals for one in explained.candidates if one.id.startswith("s"))
+
+
+@pytest.mark.parametrize("question", ["In which countries was she?", "What cities did she see?", "Which town is it?"])
+def test_a_question_for_places_prefers_a_text_that_names_one(memory: Memory, question: str) -> None:
+    memory.remember("She saw it and was glad.", id="none")
+    memory.remember("She saw it and was in Lisbon.", id="place")
+    assert "answer" in next(hit for hit in memory.recall("she saw, " + question) if hit.id == "place").signals
+    assert "answer" not in next(hit for hit in memory.recall("she saw, " + question) if hit.id == "none").signals
+
+
+@pytest.mark.parametrize("question", ["What books has she read?", "which fantasy series has she read"])
+def test_a_question_for_titles_prefers_a_text_that_names_one(memory: Memory, question: str) -> None:
+    memory.remember("She has read a lot, at last.", id="none")
+    memory.remember("She has read a lot, at last Moby Dick.", id="title")
+    assert ids(memory.recall(question))[0] == "title"
 
 
 def test_captions_and_other_texts_in_the_metadata_are_found(memory: Memory) -> None:

@@ -83,7 +83,7 @@ class Weights:
     synonyms: float = 0.9
     context: float = 1.0
     meaning: float = 0.9
-    speaker: float = 0.35
+    speaker: float = 0.45
     role: float = 0.3
     time: float = 0.45
     links: float = 0.1
@@ -146,6 +146,9 @@ _MANY_ROLE = 2.5
 # The share of its weight that the speaker keeps in a turn that is not about the speaker. Recall@10 of REALTALK is
 # 70.6 % with it and 69.2 % without, of LoCoMo 83.3 % with both.
 _OF_ANOTHER = 0.7
+# The share for a speaker who is named after another: "What did Ana say about Ben?" Recall@10 of LoCoMo's questions
+# with two names is 4 points higher than with the whole. REALTALK does not change.
+_NOT_SUBJECT = 0.4
 # The number of best candidates from which scores spread. An edge to a term has the weight of the term (about 1 to
 # 10). LoCoMo, with the embedder: recall@20 86.9 % without sessions and speakers and 87.5 % with them, evidence within
 # 4,000 tokens 96.1 and 96.7 %.
@@ -195,8 +198,8 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     tied = np.logical_or(answering > 0.0, found.nominated & _BY_LINKS)
     if len(found.links):
         tied |= (found.links > 0.0).any(axis=0)
-    for said in speakers.values():
-        parts["speaker"][said] = weights.speaker
+    if speakers:
+        _fill_in_speakers(parts["speaker"], question, speakers, weights.speaker)
     if found.own is not None:
         parts["speaker"][~found.own] *= _OF_ANOTHER
     role = weights.role * (_MANY_ROLE if question.wants_many else 1.0)
@@ -222,11 +225,24 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
         parts["spread"][:] = -spread_out(found, total, weights.spread)
         total += parts["spread"]
     if question.parts and weights.parts:
-        rows = {term: row for row, term in enumerate(question.words)}
-        gained = by_parts(found, [[rows[term] for term in part] for part in question.parts], total)
+        rows = {term: row for row, term in enumerate(question.words) if term not in speakers}
+        of_parts = [[rows[term] for term in part if term in rows] for part in question.parts]
+        gained = by_parts(found, of_parts, total)
         np.multiply(gained, weights.parts, out=parts["parts"])
         total += parts["parts"]
     return Scored(total / _highest(weights), SIGNALS, table)
+
+
+def _fill_in_speakers(
+    row: Floats, question: Question, speakers: Mapping[str, npt.NDArray[np.bool_]], weight: float
+) -> None:
+    """Fill in the row `speaker`. If several speakers are named, the first is the one of whom the question asks."""
+    subject = question.subject(speakers) if len(speakers) > 1 else frozenset(speakers)
+    for term, said in speakers.items():
+        if term not in subject:
+            row[said] = weight * _NOT_SUBJECT
+    for term in subject:
+        row[speakers[term]] = weight
 
 
 def _ceiling(found: Candidates, question: Question) -> float:

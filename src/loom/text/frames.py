@@ -38,7 +38,7 @@ _ENGLISH = re.compile(
             # The number of items.
             r"(?:different |various |several |multiple |key |main |major |specific |certain |all )?"
             r"(?:aspect|thing|item|point|topic|detail)s? of\b",
-            r"(?:mention|name) only\b[^.?!]*|so far\b|over time\b|including\b",
+            r"(?:mention|name) only\b[^.?!]*|so far\b|over time\b|including\b|(?:kind|type|sort)s? of\b",
             r"how many (?:different |distinct |unique |times\b)?",
         )
     )

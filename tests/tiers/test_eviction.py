@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.working_tier import LRU, ours, simulate
+from benchmarks.working_tier import LRU, ours, simulate, through_the_store
 from benchmarks.working_tier import session as session_that_moves_on
 from loom.errors import InvalidInput
-from loom.settings import EVICTION_WEIGHTS, Eviction
+from loom.settings import EVICTION_WEIGHTS, PROFILES, Eviction
 from loom.storage.contract import Resident
 from loom.tiers.eviction import GRACE, choose_victims, hot_score, rank, scores, segments
 
@@ -222,6 +222,24 @@ def test_more_than_ninety_percent_of_the_uses_of_a_session_are_hits() -> None:
     outcome = simulate(session_that_moves_on(seed=11, accesses=1000), ours(), low=0.98)
     assert outcome.counted == 1000
     assert outcome.rate > 0.9
+
+
+def test_a_real_store_hits_as_often_as_the_simulator() -> None:
+    """MEM-002 by `remember` and `get`, with the tier of the profile `lcr`."""
+    work = session_that_moves_on(seed=11, accesses=300)
+    stored, simulated = through_the_store(work, None), simulate(work, ours(), low=0.98)
+    assert stored.outcome.rate > 0.9
+    assert abs(stored.outcome.rate_of_all - simulated.rate_of_all) < 0.01
+    assert stored.stated == pytest.approx(stored.outcome.rate_of_all, abs=0.001)
+    assert stored.largest <= PROFILES["lcr"].l2_token_budget
+
+
+def test_a_scan_of_old_records_costs_few_hits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.working_tier.SCANNED", 1_500)
+    work = session_that_moves_on(seed=12, accesses=600, scan="read")
+    found = simulate(work, ours(), low=0.98).rate
+    assert found > 0.9
+    assert found > simulate(work, LRU).rate + 0.05
 
 
 def test_seconds_and_months_are_ordered_alike() -> None:

@@ -337,7 +337,7 @@ def test_a_path_that_cannot_be_a_store_is_refused_with_the_way_out(tmp_path: Pat
     refused = {
         tmp_path: "is a folder; name a file in it",
         tmp_path / "missing" / "a.loom": "does not exist; create it first",
-        tmp_path / "file" / "a.loom": "file",
+        tmp_path / "file" / "a.loom": "is a file and not a folder",
     }
     if os.geteuid() != 0:
         refused[closed / "a.loom"] = "check that its folder may be written"

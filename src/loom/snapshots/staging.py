@@ -30,7 +30,7 @@ from loom.snapshots.sections import BLOB_PIECE, CONTENTS, KNOWN_SECTIONS, Sectio
 from loom.snapshots.taking import SnapshotPath, Start, as_chain, opened, read_start
 from loom.steps import step
 from loom.storage.contract import Dimensions
-from loom.storage.files import FILE_MODE, disk_errors, remove_database
+from loom.storage.files import FILE_MODE, check_folder, disk_errors, remove_database
 from loom.storage.identity import entry_guard, entry_guard_4
 from loom.storage.scratch import Scratch
 from loom.storage.tables import Row, Table, entry_values, guarded
@@ -73,8 +73,7 @@ def restore(
         return restore_all_into(place, as_chain(snapshot))
     target = Path(place).expanduser().absolute()
     with disk_errors(f"{target} was not made"):
-        if not target.parent.is_dir():
-            raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+        check_folder(target.parent)
     for suffix in ("", "-wal", "-journal"):  # SQLite would replay a stale log into the new file
         if _is_there(f"{target}{suffix}"):
             raise StoreUnavailable(

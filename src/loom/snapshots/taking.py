@@ -25,7 +25,7 @@ from loom.snapshots.format import MAGIC, NO_PARENT, Header, SnapshotReader, Snap
 from loom.snapshots.sections import BLOB_PIECE, CONTENTS, KNOWN_SECTIONS, VECTOR, Section, check_row_size, pack_row
 from loom.steps import step
 from loom.storage.contract import Origin, Rows, Store
-from loom.storage.files import database_kind, disk_errors
+from loom.storage.files import check_folder, database_kind, disk_errors
 from loom.storage.identity import entry_guard_4
 from loom.storage.moments import from_micros, to_micros
 from loom.storage.tables import entry_values, guarded, named, record_guard_4
@@ -342,8 +342,7 @@ def _write_blobs(copy: Rows, writer: SnapshotWriter, since: int) -> None:
 
 def _check_target(target: Path, own: Path | None, parent: SnapshotPath | None) -> None:
     """Raise an error unless a snapshot may be written to this path."""
-    if not target.parent.is_dir():
-        raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+    check_folder(target.parent)
     if target.is_dir():
         raise StoreUnavailable(f"{target} is a folder; name a file in it, e.g. {target / 'agent.hctx'}")
     if own is not None and (target == own or (target.exists() and target.samefile(own))):

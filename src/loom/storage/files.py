@@ -17,6 +17,7 @@ from loom.index.segments import FILE_MODE
 
 __all__ = [
     "FILE_MODE",
+    "check_folder",
     "create_file",
     "create_folder",
     "database_kind",
@@ -34,6 +35,14 @@ def disk_errors(what: str) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise (StoreFull if full else StoreUnavailable)(f"{what}: {error.strerror or error}") from error
+
+
+def check_folder(path: Path) -> None:
+    """Raise `StoreUnavailable` unless a folder exists at this path."""
+    if not path.is_dir():
+        if path.exists():
+            raise StoreUnavailable(f"{path} is a file and not a folder; choose another path")
+        raise StoreUnavailable(f"the folder {path} does not exist; create it first")
 
 
 def create_file(path: Path, mode: int = FILE_MODE) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from psycopg import sql
 
-from loom.errors import StoreUnavailable
-from loom.storage.files import disk_errors, keep_mode
+from loom.storage.files import check_folder, disk_errors, keep_mode
 from loom.storage.postgres.dialect import TABLES
 from loom.storage.postgres.namespace_engine import Engine
 from loom.storage.postgres.spoken_connection import PostgresConnection
@@ -35,8 +34,7 @@ def back_up(engine: Engine, path: str | Path, namespace: str | None) -> None:
     """Copy a namespace, or all (None), to a path while others write. The complete copy replaces the file there."""
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the backup to {target} was not made"):
-        if not target.parent.is_dir():
-            raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+        check_folder(target.parent)
         with temporary_beside(target, engine.file_mode) as temporary:
             FileEngine.acquire(temporary, clock=engine.clock, file_mode=engine.file_mode).release()
             try:

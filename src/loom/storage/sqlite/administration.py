@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull, StoreUnavailable
+from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull
 from loom.progress import has_listener, report
 from loom.steps import step
 from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
 from loom.storage.databases import Engine
-from loom.storage.files import disk_errors, keep_mode
+from loom.storage.files import check_folder, disk_errors, keep_mode
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting
 from loom.storage.sqlite.engine import Engine as FileEngine
@@ -296,8 +296,7 @@ def back_up(engine: FileEngine, path: str | Path) -> None:
     """Copy the whole database to a path while others write. The complete copy replaces the file there."""
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the backup to {target} was not made"):
-        if not target.parent.is_dir():
-            raise StoreUnavailable(f"the folder {target.parent} does not exist; create it first")
+        check_folder(target.parent)
         if engine.path is not None and target == engine.path:
             raise InvalidInput("a backup cannot replace the store it is made from; choose another path")
         _settle_target(target)

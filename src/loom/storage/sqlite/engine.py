@@ -36,7 +36,7 @@ from loom.errors import (
 from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
 from loom.storage.databases import Connection, Taken, Wanted
-from loom.storage.files import FILE_MODE, create_file, disk_errors
+from loom.storage.files import FILE_MODE, check_folder, create_file, disk_errors
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
 from loom.storage.sqlite.archive import Reader
@@ -981,8 +981,7 @@ def _inode(path: Path) -> tuple[int, int]:
 def _check_location(path: Path, read_only: bool) -> None:
     if path.is_dir():
         raise StoreUnavailable(f"{path} is a folder; name a file in it, e.g. {path / 'agent.loom'}")
-    if not path.parent.is_dir():
-        raise StoreUnavailable(f"the folder {path.parent} does not exist; create it first")
+    check_folder(path.parent)
     if read_only and not path.exists():
         raise StoreUnavailable(f"{path} does not exist: there is nothing to read")
     status = os.stat(path) if path.exists() else None

@@ -402,7 +402,7 @@ class Selection:
                 cost += self.costs.heading(moment, moment.year if moment.year in self._years else None)
         if cost > min(most, self.room):
             return 0
-        reason = self._why_not(candidate)
+        reason = self._why_not(candidate, is_taken=True)
         if reason:
             self._leave_out(candidate, reason)
             return 0
@@ -490,6 +490,11 @@ class Selection:
         part = shortened(exchange, self.costs, self.room - note)
         return 0 if part is None else self.add_exchange(part, self.room)
 
+    def add_quoted(self, quotes: Iterable[Candidate]) -> None:
+        """Other quotations of the prompt: what says the same as one of them is redundant."""
+        for one in quotes:
+            self._said.setdefault(_words(one), one.id)
+
     def end_lasting(self) -> None:
         """Mark everything taken so far as lasting in the session's prompts. Later quotations go into another
         message."""
@@ -505,6 +510,8 @@ class Selection:
             found._is_new_block = False
             found._has_wishes |= one.place is Place.WISH
             found.tokens[one.id, one.place] = self.tokens[one.id, one.place]
+            if not one.is_abridged:
+                found._said.setdefault(_words(one), one.id)
             if one.is_abridged and one.place is Place.QUOTE:
                 found._parts[one.id] = one
             if one.created_at is not None and not one.is_passing:
@@ -519,8 +526,8 @@ class Selection:
         whole = candidate.tokens if not candidate.is_abridged else 0
         return whole > most and len(candidate.text) > most
 
-    def _why_not(self, candidate: Candidate) -> str:
-        """The reason why a quotation is redundant, or an empty text."""
+    def _why_not(self, candidate: Candidate, *, is_taken: bool = False) -> str:
+        """The reason why a quotation is redundant, or an empty text. If it then `is_taken`, others repeat it."""
         if candidate.id in self.present and not candidate.is_abridged:
             return OFFERED_ALREADY
         part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
@@ -531,10 +538,11 @@ class Selection:
             return redundancy
         twin = next((one for one in candidate.copies if one in self.present), None)
         if twin is None:
-            words = (normal_form(candidate.text), candidate.label or candidate.name or candidate.role or "")
+            words = _words(candidate)
             if words[0] == self.question:
                 return _IS_THE_QUESTION
-            twin = self._said.setdefault(words, candidate.id)
+            said = self._said.setdefault if is_taken else self._said.get
+            twin = said(words, candidate.id)
         return "" if twin == candidate.id else f"says the same as {twin}"
 
     def _leave_out(self, candidate: Candidate, reason: str) -> None:
@@ -594,6 +602,11 @@ class Selection:
         self.tokens[exchange.turns[-1].id, Place.TURN] += cost - exchange.tokens
         self.room -= cost
         return cost
+
+
+def _words(candidate: Candidate) -> tuple[str, str]:
+    """What a quotation says, and who says it: two with the same words repeat each other."""
+    return normal_form(candidate.text), candidate.label or candidate.name or candidate.role or ""
 
 
 def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
@@ -721,6 +734,7 @@ def fit(
     is_whole: bool | None = None,
     quotes_room: int | None = None,
     growing: int = 0,
+    to_the_end: bool = False,
     state: Selection | None = None,
 ) -> Selection:
     """Take the candidates that fit, in an order in which each source appears in proportion to its weight.
@@ -728,8 +742,9 @@ def fit(
     The turns of a conversation come first if all of them fit (`is_whole`). Otherwise the newest exchange comes first,
     the others share the room like a source, and the next one is shortened to the remaining room. `talk` is the
     conversation, if it is already known. `quotes_room` is the largest part of the room that quotations may take.
-    `growing` tokens stay free for later turns if the conversation does not fit. The quotations of a given `state`
-    stay, in the same block.
+    `growing` tokens stay free for later turns if the conversation does not fit. With `to_the_end`, smaller quotations
+    that rank behind one without room fill the remaining room; a prompt with a larger budget need not have them. The
+    quotations of a given `state` stay, in the same block.
     """
     state = state or Selection(costs, room, normal_form(question))
     spoken = spoken_of(offers, costs) if talk is None else talk
@@ -765,10 +780,14 @@ def fit(
         stopped.passed()
     state.room += growing
     state.drop_redundant()
+    if to_the_end:
+        _take_all(state, queues)
+        most = state.room
     state.exchanges.reverse()
     state.is_cut = state.is_cut and bool(silent)
     for one in (one for queue in queues for one in queue.rest()):
-        state.leave_out([one], _PART_IS_FULL if _size(one) > most else _BEHIND)
+        behind = NO_ROOM if to_the_end else _BEHIND
+        state.leave_out([one], _PART_IS_FULL if _size(one) > most else behind)
     state.dropped += left_out_turns(silent, state.room if growing else 0, state.present)
     return state
 
@@ -836,6 +855,14 @@ def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> i
         if one.kind == MemoryType.FACT and one.stands_for and not one.is_abridged:
             most -= state.add_quote(one, most)
     return most
+
+
+def _take_all(state: Selection, queues: Sequence[_Quotations]) -> None:
+    """Take whatever fits, in the order of each source."""
+    for one in [one for queue in queues for one in queue.rest()]:
+        if state.room < _FRAME_TOKENS:
+            break
+        state.add_quote(one, state.room)
 
 
 def _take(

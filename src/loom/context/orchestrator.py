@@ -59,6 +59,8 @@ __all__ = ["Context", "ContextOrchestrator", "PrefixPolicy"]
 
 log = logging.getLogger("loom.context")
 
+# The reason for which a policy that saves tokens leaves a memory out although there is room.
+_ADDS_TOO_LITTLE = "adds too little to the session's prompt"
 # A memory of this many tokens counts as long.
 _LONG_TOKENS = 256
 # The share of derived facts in a continued prompt, and the least room for them in a small prompt.
@@ -92,8 +94,10 @@ class PrefixPolicy:
     less than `min_score` of the best one. A long memory needs up to `long_penalty` more, because it takes the room of
     several. If the turn asks nothing, only the part `unasked` of these memories is shown.
 
-    The remaining room is filled for this prompt only, with turns that have no place in the conversation and with
-    further memories that `min_score` admits. With `min_score=0` and `unasked=1`, everything that fits is shown.
+    The remaining room is filled for this prompt only, with everything else that was offered: turns that have no place
+    in the conversation, and memories of any score. A policy that saves tokens has a `fill_score` above 0: the
+    remaining room then takes only recalled memories that score this share of the best one, and none if the turn asks
+    nothing.
 
     A full prompt is cut first. The quotations at its beginning stay in place if they take at least `core`, later
     quotations follow them, and the newest turns follow up to `low`, at least the share `conversation`. If that leaves
@@ -104,6 +108,7 @@ class PrefixPolicy:
     append: float = 0.003
     shown_once: float = 0.24
     min_score: float = 0.45
+    fill_score: float = 0.0
     long_penalty: float = 0.10
     unasked: float = 0.05
     core: float = 0.30
@@ -128,16 +133,18 @@ class PrefixPolicy:
 
     def accepts(self, candidate: Candidate, best: float) -> bool:
         """Whether a hit is worth its tokens, compared with the best one's score."""
-        return (
-            candidate.score >= (self.min_score + self.long_penalty * min(1.0, candidate.tokens / _LONG_TOKENS)) * best
-        )
+        return self._reaches(candidate, self.min_score * best, best)
+
+    def _reaches(self, candidate: Candidate, least: float, best: float) -> bool:
+        """Whether a hit scores at least so high, and a long one higher."""
+        return candidate.score >= least + self.long_penalty * min(1.0, candidate.tokens / _LONG_TOKENS) * best
 
     def fills(self, candidate: Candidate, best: float, asks: bool) -> bool:
-        """Whether a candidate is quoted in room that would otherwise be free. A turn of the conversation always is; a
-        recalled memory is if the turn `asks` and the memory is worth its tokens."""
-        if candidate.place is not Place.QUOTE or _is_derived_fact(candidate):
+        """Whether a candidate may be quoted in room that would otherwise be free: any with a `fill_score` of 0.
+        Otherwise a turn of the conversation may, and a recalled memory if the turn `asks` and it scores enough."""
+        if self.fill_score == 0.0 or candidate.place is not Place.QUOTE or _is_derived_fact(candidate):
             return True
-        return asks and (self.min_score == 0.0 or (_is_recalled(candidate) and self.accepts(candidate, best)))
+        return asks and _is_recalled(candidate) and self._reaches(candidate, self.fill_score * best, best)
 
 
 class _Context(NamedTuple):
@@ -615,51 +622,64 @@ class ContextOrchestrator:
         """Fill the free room with quotations for this prompt only. The layout, and with it the beginning of the next
         prompt, is unchanged.
 
-        Turns without a place in the conversation are quoted too. Memories of little worth are not quoted, except in
-        the first prompt, because their tokens are paid for with every turn: see `PrefixPolicy`.
+        Turns without a place in the conversation are quoted too, except calls of tools: a call and its results stand
+        in the conversation, together. In all prompts but the first, a policy that saves tokens leaves out memories of
+        little worth: see `PrefixPolicy`.
         """
-        room = request.allocation.limit - self._tokens(request, prompt)
-        if room < LEAST_ITEM_TOKENS:
-            return
+        limit = request.allocation.limit
+        room = limit - self._tokens(request, prompt)
         selection = prompt.selection
         once = next((one for one in prompt.new if isinstance(one, QuotationPart) and not one.lasting), None)
         before = [] if once is None else once.candidates
         present = {id for part in (*prompt.kept, *prompt.new) for id in part.whole_ids}
         present |= {one.id for one in before if one.is_passing}
         best = max((one.score for one in _recalled(offers)), default=0.0)
-        asks = self._policy.unasked == 1.0 or is_question(request.question)
+        asks = is_question(request.question)
         left = [
             replace(
                 offer,
                 candidates=tuple(
                     _as_quotation(one)
                     for one in offer.candidates
-                    if one.id not in present and (is_first or self._policy.fills(one, best, asks))
+                    if one.id not in present
+                    and not _is_call(one)
+                    and (is_first or self._policy.fills(one, best, asks))
                 ),
             )
             for offer in offers
         ]
         others = [part for part in prompt.new if part is not once]
-        while room >= LEAST_ITEM_TOKENS:
+        quoted = _quoted((*prompt.kept, *others))
+        while True:
             state = selection.beside(before, present, room)
-            found = fit(left, self._budgeter.config.ratios, room, request.costs, request.question, state=state)
+            state.add_quoted(quoted)
+            found = fit(
+                left,
+                self._budgeter.config.ratios,
+                room,
+                request.costs,
+                request.question,
+                to_the_end=True,
+                state=state,
+            )
             prompt.new = (
                 [*others, QuotationPart(found.quotes, request.costs, lasting=False)] if found.quotes else others
             )
-            over = self._tokens(request, prompt) - request.allocation.limit
-            if over <= 0:
+            over = self._tokens(request, prompt) - limit
+            if over <= 0 or not room:
                 break
-            room -= over  # joined lines may take a token more than their sum
-        else:
-            prompt.new = [*others, *([] if once is None else [once])]
-            return
+            room = max(0, room - over)  # joined lines may take a token more than their sum
         earlier = {id(one) for one in before}
         selection.quotes = [one for one in selection.quotes if id(one) not in earlier] + found.quotes
         selection.tokens |= found.tokens
         taken = {one.id for one in found.quotes if not one.is_abridged}
         turns = {one.id for one in selection.dropped if one.reason in LEFT_OUT_TURNS}
         now = {one.id for one in found.dropped} - turns
-        selection.dropped = [one for one in selection.dropped if one.id not in taken and one.id not in now]
+        selection.dropped = [
+            one
+            for one in selection.dropped
+            if one.id not in taken and one.id not in now and (one.id not in turns or one.reason in LEFT_OUT_TURNS)
+        ]
         selection.dropped += [one for one in found.dropped if one.id in now]
 
     def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
@@ -819,6 +839,7 @@ class ContextOrchestrator:
         room = request.allocation.limit - self._tokens(request, prompt)
         selection = Selection(request.costs, room, normal_form(request.question), set(present))
         prompt.selection = selection
+        selection.add_quoted(_quoted((*prompt.kept, *prompt.new)))
         quoted = sum(part.tokens for part in (*prompt.kept, *prompt.new) if isinstance(part, QuotationPart))
         wished = self._wished(request, offers)
         selection.room -= wished
@@ -833,7 +854,7 @@ class ContextOrchestrator:
             prompt.new.append(QuotationPart(passing, request.costs, lasting=False))
         there = present | {one.id for one in selection.quotes}
         others = (one for offer in offers for one in offer.candidates if one.place is not Place.TURN)
-        selection.leave_out((one for one in others if one.id not in there), "adds too little to the session's prompt")
+        selection.leave_out((one for one in others if one.id not in there), _ADDS_TOO_LITTLE)
         return prompt if self._tokens(request, prompt) <= request.allocation.limit else None
 
     def _add_recalled(
@@ -924,6 +945,18 @@ def _is_shown_once(candidate: Candidate) -> bool:
     """Whether the candidate is shown only once in a session: the next prompt may have the whole memory, or its
     source."""
     return candidate.is_abridged or _is_derived_fact(candidate)
+
+
+def _is_call(candidate: Candidate) -> bool:
+    """Whether it is a turn of the conversation that calls tools."""
+    return candidate.place is Place.TURN and bool((candidate.message or {}).get("tool_calls"))
+
+
+def _quoted(parts: Iterable[Part]) -> list[Candidate]:
+    """The memories that are quoted whole in these parts."""
+    return [
+        one for part in parts if isinstance(part, QuotationPart) for one in part.candidates if not one.is_abridged
+    ]
 
 
 def _derived_facts(offers: Iterable[Offer]) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""`loom hook` and `loom kept`: hooks of coding agents, and what they kept."""
+"""`loom hook` and `loom kept`: the hooks of coding agents, and the list of stored conversations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kept_of_project(folder: Path, session: str | None, everything: bool, agreed:
         if session:
             forgotten = memory.forget(session_id=session, timeout_s=60).records
         elif everything:
-            # What a hook kept has its agent as `imported`; what was remembered otherwise stays.
+            # Records of a hook have its agent as `imported`; other records stay.
             forgotten = memory.forget(where={"imported": ["claude-code", "codex"]}, timeout_s=60).records
         newest = memory.list(limit=_LOOKED_AT).records
         return KeptOfProject(

@@ -134,7 +134,7 @@ def _line_id(found: Mapping[str, Any], position: str) -> str:
 
 
 def _is_older(turn: str, session: str | None) -> bool:
-    """Return whether a turn began before a session, as far as their ids say: UUIDs of version 7 begin with a time."""
+    """Return whether a turn began before a session, according to their ids: UUIDs of version 7 begin with a time."""
     try:
         ids = UUID(turn), UUID(session or "")
     except ValueError:

@@ -42,7 +42,7 @@ class HistoryResult:
 
     `records` are new, `present` were there already, `outside` were left out by `since` or `project`, `skipped` could
     not be imported, `masked` had secrets that were masked. `formats` has the files of each format, `passed_over`
-    counts files of none. `problems` are the first hundred. `complete` is False where a file ends in the middle of
+    counts files of none. `problems` are the first hundred. `complete` is False if a file ends in the middle of
     something or could not be read to its end. After a dry run, `records` would be new.
     """
 
@@ -72,12 +72,12 @@ def import_history(
 ) -> HistoryResult:
     """Import a file, a zip archive or a folder of any known format into a memory.
 
-    The format is recognised from the contents; `format_name` asks for one and leaves other files out. Without a path
-    it names an agent whose own history on this machine is meant: `claude-code` or `codex`. `since` and `project` (a
-    folder or its name) leave other messages out. Secrets are masked unless `raw` is True. A dry run reads and counts,
-    and writes nothing. `progress` receives the number of processed messages.
+    The format is recognised from the contents; `format_name` restricts the import to one. Without a path it names an
+    agent whose own history on this machine is imported: `claude-code` or `codex`. `since` and `project` (a folder or
+    its name) leave other messages out. Secrets are masked unless `raw` is True. A dry run reads and counts, and
+    writes nothing. `progress` receives the number of processed messages.
 
-    Raises `InvalidInput`, before anything is written, where no file is of a known format.
+    Raises `InvalidInput`, before anything is written, if no file has a known format.
     """
     if format_name is not None and format_name not in FORMATS:
         raise InvalidInput(
@@ -227,7 +227,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryWriter:
-    """Writes messages into a memory, a batch in a transaction. Counts grow with what is committed."""
+    """Writes messages into a memory, a batch in each transaction. The counts include committed messages only."""
 
     memory: MemoryVerbs
     raw: bool = False
@@ -341,8 +341,7 @@ class HistoryWriter:
 
 
 def _standing(reads: Reads, draft: Draft) -> bool | None:
-    """True where a message is there, in any of its versions; False where its id names another; None where it is
-    new."""
+    """True if a message exists, in any of its versions; False if its id names another one; None if it is new."""
     newest = reads.get(draft.id)
     if newest is None:
         return None

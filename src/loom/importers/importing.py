@@ -59,11 +59,10 @@ def import_jsonl(
 ) -> ImportResult:
     """Import the records of an export into a memory, in transactions of a few hundred.
 
-    A version that is there already is left alone, so that an import may be repeated, continued after a crash, or run
-    in two processes at once. An id that names something else here is skipped. Lines that are derived are not
-    written: this memory derives facts, summaries and instructions from the records itself. `progress` is told how
-    many lines are done. A dry run writes nothing. Raises `InvalidInput`, before anything is written, for a file that
-    is no export.
+    A version that exists already is left unchanged, so an import may be repeated, continued after a crash, or run in
+    two processes at once. An id with other content here is skipped. Derived lines are not written: this memory
+    derives facts, summaries and instructions from the records itself. `progress` receives the number of finished
+    lines. A dry run writes nothing. Raises `InvalidInput`, before anything is written, for a file that is no export.
     """
     source = Path(checked_path(path, "the path of an import")).expanduser()
     running = _Import(memory, dry_run)

@@ -93,7 +93,7 @@ def _messages(found: Mapping[str, Any], position: str, agent: _Agent) -> Iterato
         calls = objects_in(found.get("tool_calls"))
         spoken = [words for call in calls if (words := _spoken(call)) is not None]
         others = [call for call in calls if _spoken(call) is None]
-        # Beside a call, the content is what the model thought.
+        # In a message with a call, the content is the model's thought.
         message["content"] = "\n".join(spoken) if spoken else (None if others else content)
         message |= {"tool_calls": others} if others else {}
     if name := text_field(found, "name"):

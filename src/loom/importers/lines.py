@@ -12,7 +12,7 @@ LARGEST_LINE: Final = 64 * 1024 * 1024
 
 
 class Line(NamedTuple):
-    """A line and its number, from 1. `text` is None where the line is longer than the limit."""
+    """A line and its number, from 1. `text` is None if the line is longer than the limit."""
 
     number: int
     text: bytes | None

@@ -29,9 +29,9 @@ def export_markdown(
 ) -> ExportResult:
     """Write the current version of every memory to a new folder, which appears when complete.
 
-    Messages stand in the file of their day, in the order of writing, under a heading with time, speaker and session.
-    Facts, summaries and instructions are in `derived.md`. Raises `InvalidInput` where the folder exists and is not
-    empty. What is forgotten later stays in the files.
+    Messages are in the file of their day, in the order of writing, under a heading with time, speaker and session.
+    Facts, summaries and instructions are in `derived.md`. Raises `InvalidInput` if the folder exists and is not
+    empty. Records that are forgotten later stay in the files.
     """
     target = Path(checked_path(path, "the path of an export")).expanduser().absolute()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
@@ -65,7 +65,7 @@ def _entry(record: Record) -> str:
 
 
 class _DayFiles:
-    """Files that are appended to, of which no more than a few are open at once."""
+    """Files that are appended to. Only a few are open at once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,6 +1,6 @@
-"""Keys and other secrets in what is imported: masked wherever a text stands, in parts, calls and results too.
+"""Masks keys and other secrets in imported messages, in all texts: also in parts, calls and results.
 
-Mail addresses and telephone numbers stay: they are what a person asks a memory for.
+Mail addresses and telephone numbers stay, because people ask a memory for them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SecretMask:
     def masked(self, found: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
         """Return an object with masked secrets, and their number. Texts without secrets are unchanged.
 
-        Raises `InvalidInput` for what is nested too deep to look through.
+        Raises `InvalidInput` for a value that is nested too deeply to search.
         """
         self._found = 0
         clean = self._value(found, 0)
@@ -54,7 +54,7 @@ class SecretMask:
         return found.text
 
 
-# A secret has a digit, or stands behind its name.
+# A secret has a digit, or follows its name.
 _MAY_HOLD_ONE = re.compile(
     r"[0-9]|pass|pwd|key|secret|token|://|PRIVATE|密|口令|令牌|金[钥鑰]|[权權]杖|通行", re.IGNORECASE
 )

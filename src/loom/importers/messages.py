@@ -1,6 +1,6 @@
-"""The common form of what the formats hold: messages, each with its place in a file, and problems.
+"""The common form of all formats: messages, each with its place in a file, and problems.
 
-A format's reader turns a file into these and decides nothing else: masking, filters and writing are `histories`'.
+The reader of a format converts a file into these and does nothing else: `histories` masks, filters and writes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
 _LONGEST_ID = 120
 _YEARS = (1990, 2200)
 _MILLISECONDS_FROM = 1e11
-# Parts whose bytes would only fill the memory. Tuples: what a file holds may have no hash.
+# Parts whose bytes would only fill the memory. Tuples, because values in a file may be unhashable.
 _HEAVY_PARTS = ("image", "image_url", "input_image", "document", "file", "input_file", "audio", "input_audio")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 
 
 class ImportProblem(NamedTuple):
-    """A part of a file that was not imported: where it is, and why. `is_cut` says that the file ends there."""
+    """A part of a file that was not imported: its place and the reason. `is_cut` says that the file ends there."""
 
     file: str
     position: str
@@ -199,8 +199,8 @@ def branch_to(leaf: object, parents: Mapping[str, Any]) -> list[str]:
 def split_results(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Split a message in the form of Anthropic's or OpenAI's API into messages of one speaker each.
 
-    Results of tools that stand in a message become messages with the role `tool`, in their order. A model's thoughts
-    are left out, and pictures and files are named without their bytes.
+    Results of tools inside a message become messages with the role `tool`, in their order. A model's thoughts are
+    left out, and pictures and files are named without their bytes.
     """
     content = message.get("content")
     if not isinstance(content, list):

@@ -1,7 +1,7 @@
 """The format `loom-jsonl`: a header line, a line for each version of each record, and a last line with their number.
 
-Each line is one JSON object in UTF-8. What is None, empty or False is left out. Lines stand in the order of writing,
-so that the versions of an id follow each other.
+Each line is one JSON object in UTF-8. Values that are None, empty or False are left out. Lines are in the order of
+writing, so that the versions of an id follow each other.
 """
 
 from __future__ import annotations

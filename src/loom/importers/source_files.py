@@ -1,4 +1,4 @@
-"""The files of a history: one file, the members of a zip archive, or what is in a folder.
+"""The files of a history: one file, the members of a zip archive, or the files of a folder.
 
 Nothing is unpacked to the disk. Links inside a folder are not followed, and only regular files are opened. A member
 of an archive that grows out of proportion is given up.

@@ -58,7 +58,7 @@ _SESSION_TOKENS = 400
 class NotebookForgotten(ForgetReceipt):
     """What `Notebook.forget` removed: the receipt of the memory, and the files that went with it.
 
-    `rewritten` are the files that lost lines which were learned from what is forgotten. `copies` names places out of
+    `rewritten` are the files that lost lines which were learned from forgotten memories. `copies` names places out of
     reach that may hold earlier texts of the files, such as a version history.
     """
 
@@ -70,9 +70,9 @@ class NotebookForgotten(ForgetReceipt):
 class Notebook(Closing):
     """A folder as an agent's notebook. `memory` is the memory behind it, or else one in `.notes/memory.loom`.
 
-    The store is the truth and the files are its readable face: they are made equal at every operation, and by
-    `sync()`. Edits of files count as the user's words where the user has trusted the folder (`loom.trust_folder`),
-    and as unverified elsewhere. A memory with the profile `minimal` makes the notebook one of minimal mode.
+    The store is the truth, and the files are its readable form: they are made equal at every operation, and by
+    `sync()`. Edits of files count as the user's words if the user has trusted the folder (`loom.trust_folder`), and
+    otherwise as unverified. A memory with the profile `minimal` makes the notebook one of minimal mode.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class Notebook(Closing):
         self.pages.write(self.knowledge_page, text)
 
     def learn(self, text: str, *, sources: str | Sequence[str] = ()) -> Record:
-        """Add a line to what the agent knows. A line that is there already changes nothing.
+        """Add a line to the agent's knowledge. A line that is there already changes nothing.
 
-        `sources` are the ids of the memories that it was learned from: forgetting one takes the line out of the page
-        and of its history.
-        The page keeps the least trust of what is in it: a line of the agent makes no stranger's text its own.
+        `sources` are the ids of the memories from which it was learned: forgetting one removes the line from the page
+        and from its history. The page has the least trust of its parts: a line of the agent does not raise the trust
+        of a stranger's text.
         """
         line = f"- {' '.join(text.split())}"
         if line == "- ":
@@ -278,7 +278,7 @@ class Notebook(Closing):
         variables: Mapping[str, Any] | None = None,
         chinese: bool = False,
     ) -> TaskProcess:
-        """Begin a task: write its process. A process under way is kept beside it, under another name."""
+        """Begin a task: write its process. An unfinished process is kept under another name."""
         self._full("task process")
         process = new_process(steps, rules=rules, variables=variables, chinese=chinese)
         with locked(self._notes):
@@ -333,7 +333,7 @@ class Notebook(Closing):
 
     @property
     def compact_memory(self) -> str:
-        """The memory of minimal mode; empty where there is none yet."""
+        """The memory of minimal mode; empty if there is none yet."""
         path = self.work_dir / _COMPACT
         self._last_compact = read_text(path) if exists(path) else ""
         return self._last_compact
@@ -353,7 +353,7 @@ class Notebook(Closing):
     # -- the prompt ------------------------------------------------------------------------------------
 
     def prompt(self, base_template: str = "") -> str:
-        """Return the system text with this notebook in it: what the agent knows, and the state of its task.
+        """Return the system text with this notebook in it: the agent's knowledge, and the state of its task.
 
         Each part has its budget of tokens. The status of a task and its current item are always there. A file that
         cannot be read is named in its place, and knowledge of unverified origin is marked as data.
@@ -410,9 +410,10 @@ class Notebook(Closing):
     # -- both sides ------------------------------------------------------------------------------------
 
     def sync(self, *, sessions: bool = False) -> Synced:
-        """Make files and memory equal now; return what was read, written, forgotten, in conflict or missing.
+        """Make files and memory equal now. Returns the files that were read, written, forgotten, in conflict or
+        missing.
 
-        With `sessions`, the files of all sessions are compared too, which takes a while where there are thousands.
+        With `sessions`, the files of all sessions are compared too, which takes a while if there are thousands.
         """
         if self.minimal_mode:
             return Synced()
@@ -423,7 +424,8 @@ class Notebook(Closing):
         return done + (self.sessions.sync(self.pages.trust) if sessions else Synced())
 
     def _follow(self) -> Synced:
-        """Take out of the files what the memory forgot since the last time. Sessions that stay are not read."""
+        """Remove from the files what the memory has forgotten since the last time. Sessions that stay are not
+        read."""
         files: list[str] = []
         lines: list[str] = []
         problems: list[str] = []
@@ -439,7 +441,7 @@ class Notebook(Closing):
         return Synced(forgotten=tuple(files), written=tuple(lines), problems=tuple(problems))
 
     def _unlearn(self) -> list[str]:
-        """Take out of the knowledge what was learned from memories that are gone; return the paths of the pages."""
+        """Remove the lines that were learned from missing memories. Returns the paths of the pages."""
         pages = self.knowledge_pages()
         learned = {page.path: self.pages.learned(page) for page in pages}
         sources = {id for lines in learned.values() for ids in lines.values() for id in ids}
@@ -454,13 +456,13 @@ class Notebook(Closing):
         return Following(self.work_dir / ".notes", self.memory, self.agent)
 
     def watch(self, stop: Event | None = None) -> Iterator[Synced]:
-        """Sync whenever a file changes, and yield what was done, until `stop` is set. Needs the extra `[watch]`."""
+        """Sync whenever a file changes, and yield the results, until `stop` is set. Needs the extra `[watch]`."""
         from loom.notebook.watching import watch
 
         return watch(self, stop)
 
     def forget(self, id: str | Sequence[str]) -> NotebookForgotten:
-        """Forget memories for good, as `memory.forget` does, and every file of this notebook that tells of them."""
+        """Forget memories for good, as `memory.forget` does, and every file of this notebook with their content."""
         memory = self._full("memories")
         ids = [id] if isinstance(id, str) else [*id]
         with locked(self.work_dir / ".notes"):
@@ -482,7 +484,8 @@ class Notebook(Closing):
     # -- the three dimensions --------------------------------------------------------------------------
 
     def matrix(self) -> dict[tuple[str, str], dict[str, int]]:
-        """Return how many memories are in each cell of the third document's matrix, as states and as events."""
+        """Return the number of memories in each cell of the matrix of the third design document, as states and as
+        events."""
         return self._full("matrix").matrix()
 
     def close(self) -> None:

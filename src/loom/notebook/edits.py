@@ -1,6 +1,6 @@
-"""Merging two edits of one text line by line, and what an edit removed.
+"""Merges two edits of one text line by line, and finds the lines that an edit removed.
 
-Lines that both sides changed stand in the merged text twice, between marks.
+Lines that both sides changed are in the merged text twice, between marks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADING = re.compile(r"#{1,6}\s+\S")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
 # A front matter of more lines than this is a text that begins with a rule.
 _LONGEST_FRONT_MATTER = 200
-# The share of words that two lines have in common where they may contradict each other.
+# The share of common words from which two lines may contradict each other.
 _ALIKE = 0.5
 # Pairs of lines that are compared at most; beyond that, all that differs is one conflict.
 _MOST_COMPARED = 16_000_000
@@ -74,7 +74,7 @@ def merged(base: str, file: str, memory: str, *, other: str = "memory", joins: b
 
 
 def common_lines(one: str, other: str) -> str:
-    """Return the lines that two texts share, in order: the base of a merge where no common ancestor is known."""
+    """Return the lines that two texts share, in order: the base of a merge without a known common ancestor."""
     ours, theirs = one.splitlines(keepends=True), other.splitlines(keepends=True)
     return "".join(ours[at] for at in sorted(_pairs(ours, theirs)))
 
@@ -102,7 +102,7 @@ def removed_headings(before: str, after: str) -> list[str]:
 
 
 def flaws(text: str) -> list[tuple[int, str]]:
-    """Return what is malformed in a Markdown text, with line numbers. The text can be used all the same."""
+    """Return the malformed parts of a Markdown text, with line numbers. The text can be used nevertheless."""
     lines = text.splitlines()
     found: list[tuple[int, str]] = []
     if lines and lines[0].rstrip() == "---":
@@ -164,5 +164,5 @@ def _pairs(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
 
 
 def _ended(lines: Sequence[str]) -> list[str]:
-    """Lines of which the last one ends too, so that a mark can follow it."""
+    """Lines with a line break after the last one, so that a mark can follow."""
     return [line if line.endswith("\n") else f"{line}\n" for line in lines]

@@ -1,7 +1,7 @@
 """Folders of other programs as pages: Claude Code's auto-memory, Obsidian vaults, AGENTS.md and CLAUDE.md.
 
 Their files are read, and written back where that is asked for; everything that was not changed stays byte for byte.
-What stands in them is data of another origin: it is `unknown` unless the user has trusted the folder, and the text of
+Their content is data of another origin: it is `unknown` unless the user has trusted the folder, and the text of
 AGENTS.md and CLAUDE.md is so always. None of it becomes an instruction.
 """
 
@@ -50,7 +50,7 @@ class FolderKind(StrEnum):
 class OtherFolder:
     """A folder of another program. `pages` has history, rollback and forgetting of its files.
 
-    With `writable`, what the memory changes is written to the files; otherwise they are read only.
+    With `writable`, changes in the memory are written to the files; otherwise they are read only.
     """
 
     def __init__(
@@ -149,9 +149,9 @@ class OtherFolder:
 
 
 def front_matter(text: str) -> dict[str, str]:
-    """Return the fields of a front matter, those of a mapping inside it as `outer.inner`; empty where there is none.
+    """Return the fields of a front matter, those of a mapping inside it as `outer.inner`; empty if there is none.
 
-    Plain and quoted values are read. Of anything else in YAML the text is taken as it stands, and nothing is built.
+    Plain and quoted values are read. Any other YAML stays text, and no objects are built from it.
     """
     lines = text.splitlines()[:_MOST_LINES]
     if not lines or lines[0].rstrip() != "---":
@@ -180,7 +180,7 @@ def _told(path: Path) -> Mapping[str, str]:
 
 
 def _kind_of(root: Path) -> FolderKind:
-    """Tell what a folder is by what is in it."""
+    """Return the kind of a folder, recognised by its content."""
     if (root / ".obsidian").is_dir():
         return FolderKind.OBSIDIAN
     if exists(root / INDEX):

@@ -31,7 +31,7 @@ _LEFTOVER = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file. A link counts as one, also where it leads nowhere: reading it is refused."""
+    """Whether there is a file. A link counts as one, even if its target does not exist: reading it is refused."""
     return os.path.lexists(path)
 
 
@@ -52,7 +52,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file with its line ends.
 
     A link, a folder, a file over 16 MB, a binary file and bytes that are not UTF-8 raise `InvalidInput`, with the
-    line where there is one.
+    line if there is one.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -90,7 +90,7 @@ def _decoded(content: bytes, path: Path) -> str:
 
 
 def problem_of(path: str, place: Path, error: Exception) -> str:
-    """Return what is wrong with a file, with its path in the notebook in the place of the absolute one."""
+    """Return the problem with a file, with its path in the notebook instead of the absolute one."""
     told = str(error)
     return f"{path}{told.removeprefix(str(place))}" if told.startswith(str(place)) else f"{path}: {told}"
 
@@ -106,8 +106,8 @@ def write_text(path: Path, text: str) -> None:
 def replace_text(path: Path, text: str, expected: str | None) -> str | None:
     """Do what `write_text` does, and return a text that another program saved in the meantime.
 
-    `expected` is the text that the caller found there, None for no file. The result is None where nothing else was
-    found. Otherwise the text that was displaced is also at `displaced_path(path)` until the caller removes it.
+    `expected` is the text that the caller found there, None for no file. The result is None if it was still there.
+    Otherwise the displaced text is also at `displaced_path(path)` until the caller removes it.
     """
     kept = displaced_path(path)
     _write(path, text, kept)
@@ -178,7 +178,7 @@ _held = threading.local()
 def locked(folder: Path) -> Iterator[None]:
     """Run a block in which no other process or thread changes the notebook files of a folder. Blocks may be nested.
 
-    The lock is on the folder itself, so that no lock file stands beside the notes.
+    The lock is on the folder itself, so there is no lock file among the notes.
     """
     own: set[str] = _held.__dict__.setdefault("folders", set())
     name = os.path.realpath(folder)

@@ -1,4 +1,4 @@
-"""Packages of knowledge: what an agent knows as a folder of Markdown that other agents import.
+"""Packages of knowledge: an agent's knowledge as a folder of Markdown that other agents import.
 
 A package is a folder with `package.json` (format, name, agent, and the SHA-256 of every file) and Markdown files. An
 imported package stays apart, under `.notes/<agent>/packages/<name>`, or is merged into the agent's own knowledge. A

@@ -1,6 +1,6 @@
-"""Pages: files of a notebook that are memories too, kept equal in both directions.
+"""Pages: files of a notebook that are also memories, kept equal in both directions.
 
-A page is a chain of versions in the store. What the store learns appears in the file; what a person edits becomes the
+A page is a chain of versions in the store. Changes in the store appear in the file; an edit by a person becomes the
 next version. Edits on both sides at once are merged, and lines that both changed stay twice, between marks. A file
 that is gone is a request to forget, which has to be confirmed.
 """
@@ -61,8 +61,8 @@ def page_id(path: str, prefix: str = "") -> str:
 class Page:
     """A file of a notebook: its path in the folder, and its place in the three dimensions.
 
-    `trust` is what an edit of the file counts as; without it the folder decides. A page that is not `writable` is
-    read only: the memory follows the file, and the file is never changed.
+    `trust` is the trust of an edit of the file; by default the folder decides. A page that is not `writable` is read
+    only: the memory follows the file, and the file is never changed.
     """
 
     path: str
@@ -122,7 +122,7 @@ class _Base(NamedTuple):
 
 
 class Pages:
-    """The pages of a folder. Thread-safe, and safe beside other processes on the same folder.
+    """The pages of a folder. Thread-safe, and safe with other processes on the same folder.
 
     `notes` holds the record of what both sides agreed on: `.notes` in the folder, unless another is given. `prefix`
     keeps the ids of pages of different folders apart.
@@ -146,8 +146,7 @@ class Pages:
     # -- one page --------------------------------------------------------------------------------------
 
     def text(self, page: Page) -> str:
-        """Return the text of a page as its file has it, after both sides were made equal; empty where there is
-        none."""
+        """Return the text of a page as its file has it, after both sides were made equal; empty if there is none."""
         with self._locked():
             self._sync_one(page)
             path = place_in(self._root, page.path)
@@ -158,7 +157,7 @@ class Pages:
     ) -> Record:
         """Replace the text of a page, as the agent does. Edits of the file that were not read yet stay versions.
 
-        `learned` gives lines of the text with the ids of the memories that they were learned from.
+        `learned` has lines of the text with the ids of the memories from which they were learned.
         """
         if not page.writable:
             raise InvalidInput(f"{page.path} belongs to another program; change it there")
@@ -171,8 +170,8 @@ class Pages:
     def merge(self, page: Page, text: str, *, trust: Trust, package: str, joins: bool = False) -> Merged:
         """Merge a text of a package into a page, with marks around the lines that both sides changed.
 
-        What the package said last time is the base: the text becomes a version of its own, with the name of the
-        package in its metadata. With `joins`, lines that both sides added are all kept where they do not disagree.
+        The previous text of the package is the base: the text becomes a version of its own, with the name of the
+        package in its metadata. With `joins`, lines that both sides added are all kept if they do not disagree.
         """
         with self._locked():
             self._sync_one(page)
@@ -196,7 +195,7 @@ class Pages:
         return self._memory.history(self.id_of(page))
 
     def diff(self, page: Page, older: int, newer: int | None = None) -> str:
-        """Return what changed between two versions of a page, as a unified diff."""
+        """Return the changes between two versions of a page, as a unified diff."""
         versions = {one.version: one for one in self.history(page)}
         last = max(versions, default=0) if newer is None else newer
         for number in (older, last):
@@ -469,7 +468,7 @@ class Pages:
         return self._required(page)
 
     def _record(self, page: Page) -> Record | None:
-        """Return the newest version, None where there is none or the page has ended."""
+        """Return the newest version; None if there is none or the page has ended."""
         record = self._memory.store.get(self.id_of(page))
         return None if record is None or record.content == RETIRED else record
 
@@ -497,8 +496,8 @@ class Pages:
     # -- what both sides agreed on ---------------------------------------------------------------------
 
     def _state(self) -> dict[str, _Base]:
-        """Return what both sides agreed on. Nothing, where it is unreadable or was agreed with another memory: then
-        every page is compared as if for the first time, and no text is lost."""
+        """Return the state on which both sides agreed; an empty one if it is unreadable or belongs to another memory:
+        then every page is compared as if for the first time, and no text is lost."""
         found = {}
         for path, one in self._folders().get(self._prefix, {}).items():
             with contextlib.suppress(ValueError, TypeError):
@@ -542,7 +541,7 @@ def _agreed(record: Record) -> _Base:
 
 
 def _learned(record: Record) -> dict[str, list[str]]:
-    """Return what a version knows of the origin of its lines: their digests, with the ids of memories."""
+    """Return the origin of the lines of a version: their digests, with the ids of memories."""
     found = (record.metadata or {}).get(_LEARNED)
     return dict(found) if isinstance(found, dict) else {}
 
@@ -552,7 +551,7 @@ def _from_package(name: str) -> dict[str, str]:
 
 
 def lower_trust(*trusts: str) -> Trust:
-    """Return the least of several trusts: what a text is worth that was put together from several."""
+    """Return the least of several trusts, which is the trust of a text composed of several."""
     return max(map(Trust, trusts), key=_FROM_HIGHEST.index)
 
 

@@ -41,7 +41,7 @@ _OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
 class SessionNote:
     """A finished session. `task` names it in its file's name: by default the first words of the request.
 
-    `tools` counts the calls of each tool, `sources` are the ids of the turns it tells of.
+    `tools` counts the calls of each tool, `sources` are the ids of its turns.
 
     `succeeded` says whether the task was done, None if it was not judged. `knowledge` names the knowledge that was
     in use, and `knowledge_version` its version; a notebook fills both in.
@@ -111,7 +111,7 @@ class Sessions:
         return list(self._memory.list(kind=SESSION, limit=limit).records)
 
     def each(self, **where: object) -> Iterator[Record]:
-        """Yield every session, newest first; `where` gives values of their metadata."""
+        """Yield every session, newest first; `where` selects by values of their metadata."""
         wanted = Filter(kind=SESSION, where=where or None)
         for page in self._memory.store.pages(wanted, limit=_PAGE):
             yield from page.records

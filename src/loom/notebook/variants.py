@@ -24,7 +24,7 @@ MAIN = "main"
 """The name of the main knowledge, which is not a variant."""
 
 KNOWLEDGE = Dimensions("subject", "state", "type")
-"""Where knowledge stands in the three dimensions."""
+"""The place of knowledge in the three dimensions."""
 
 _NAME = re.compile(r"[^\W_][\w-]{0,63}")
 _IN_USE = "variant_in_use"

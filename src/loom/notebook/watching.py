@@ -69,7 +69,7 @@ def _is_news(done: Synced, last: Synced) -> bool:
 
 
 def _changes(watchfiles: Any, folders: list[Path], ended: Event) -> Generator[set[str], None, None]:
-    """Yield the paths of Markdown files that changed; an empty set where nothing happened for a while."""
+    """Yield the paths of Markdown files that changed; an empty set if nothing happened for a while."""
     found = watchfiles.watch(
         *folders,
         watch_filter=lambda _, path: _is_a_note(path),

@@ -40,7 +40,7 @@ _OWN_KEYS = "loom."
 _NOWHERE = 0
 # The number of newest rows that are compared to detect a diverged copy of a store.
 _COMPARED = 8
-# How many records, and how many characters of them, are compared at a time with those of an earlier restore.
+# The number of records, and of their characters, that are compared at a time with those of an earlier restore.
 _BATCH_ROWS = 256
 _BATCH_CHARACTERS = 1 << 20
 
@@ -274,7 +274,8 @@ class _Merge:
         return np.sort(np.fromiter(records, dtype=np.int64))
 
     def _under_same_id(self, row: Row) -> int | None:
-        """The number here of the same id and version; `_NOWHERE` if the staged one cannot be restored beside it."""
+        """The number here of the same id and version; `_NOWHERE` if the staged one cannot be restored in addition to
+        it."""
         id, found = row["id"], False
         # Where nothing was, only versions of this merge are under an id, and none of them differs.
         for here in () if self._was_empty else _named(self._transaction, "records", id=id):

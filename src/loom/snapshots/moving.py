@@ -22,7 +22,7 @@ from loom.storage.tables import TABLES
 
 __all__ = ["move_namespace"]
 
-# The columns that a store gives out itself. The others must arrive as they were.
+# The columns that a store assigns itself. The others must arrive unchanged.
 _OWN: Final = {"records": {"tier", "window_tokens"}, "entries": {"checksum"}}
 # Entries under such keys are a memory's notes about itself; a store that has some keeps its own.
 _NOTES: Final = "loom."

@@ -41,7 +41,7 @@ __all__ = ["Restored", "Stage", "restore", "staged", "staged_aside"]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore: how many records were restored, present already, or left forgotten.
+    """The result of a restore: the numbers of records that were restored, present already, or left forgotten.
 
     `entries`, `blobs` and `vectors` count the restored ones; `left` counts derived records of which the target has
     another version.

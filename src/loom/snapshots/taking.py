@@ -262,7 +262,7 @@ def descends(rows: Rows, start: Start) -> bool:
     return True
 
 
-# -- what is written ---------------------------------------------------------------------------------
+# -- written content ---------------------------------------------------------------------------------
 
 
 @step("snapshot.start")

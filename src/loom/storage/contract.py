@@ -1,7 +1,7 @@
-"""The storage contract: the protocols, by role, that every backend fulfils, and the records that cross them.
+"""The storage contract: the protocols, by role, that every backend implements, and the records that cross them.
 
-A store is bound to one namespace of one database; nothing crosses a namespace. Everything that is written takes a
-number from one sequence that only grows, so `changes(since)` is the whole story, in order. Nothing here knows SQLite;
+A store is bound to one namespace of one database; nothing crosses a namespace. Every write takes a number from one
+sequence that only grows, so `changes(since)` returns every change in order. Nothing here knows SQLite;
 `loom.storage.conformance` is the suite to inherit.
 """
 
@@ -142,7 +142,7 @@ __all__ = [
 Answer = TypeVar("Answer")
 
 Decide = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Gets the stored settings and returns those that hold."""
+"""Gets the stored settings and returns the valid ones."""
 
 Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
 """Embeds texts: a row of numbers for each."""
@@ -157,11 +157,11 @@ Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
 
 class _Reading(Protocol):
     def reading(self) -> AbstractContextManager[None]:
-        """A block in which all that this thread reads is of one moment. What it writes there itself, it sees."""
+        """A block in which all reads of this thread see one snapshot, and its own writes."""
 
 
 class Records(_Reading, Protocol):
-    """What was written, the edges between records, their vectors, and the settings that all processes share."""
+    """Records, the edges between them, their vectors, and the settings that all processes share."""
 
     def get(self, id: str) -> Record | None:
         """The newest version under an id, or None."""
@@ -206,7 +206,7 @@ class Records(_Reading, Protocol):
         return [*self.scan(wanted, limit=2**31 - 1, newest_first=False).records]
 
     def pinned(self, id: str) -> bool:
-        """Whether an id is kept from retention."""
+        """Whether an id is protected from retention."""
         return self.count(Filter(ids=[id], pinned=True, history=True)) > 0
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -221,16 +221,16 @@ class Records(_Reading, Protocol):
         """Whether one record is a source of another."""
 
     def is_drawn(self, record: int, replacing: bool = False) -> bool:
-        """Whether a record was derived from others, and (with `replacing`) made to stand for them in a tier."""
+        """Whether a record was derived from others, and (with `replacing`) replaces them in a tier."""
 
     def replaced(self, seqs: Iterable[int]) -> set[int]:
-        """Those of these records that a derived record stands for in a tier, or stood for until that was undone."""
+        """The records among these that a derived record replaces in a tier, or replaced until that was undone."""
 
     def following(self, record: int, limit: int) -> list[int]:
         """The records that were written next in the session of one, the nearest first."""
 
     def vectors(self, records: Iterable[int]) -> dict[int, Vector]:
-        """The embeddings of records in the space in use; those that have none yet are missing."""
+        """The embeddings of records in the space in use; records without one are missing."""
 
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         """The events after a sequence number, in order.
@@ -245,7 +245,7 @@ class Records(_Reading, Protocol):
         """The stored settings of a node (the empty node: of the whole namespace)."""
 
     def nodes(self) -> list[str]:
-        """The nodes that have settled their settings in this namespace."""
+        """The nodes with stored settings in this namespace."""
 
     @property
     def space(self) -> tuple[str, int] | None:
@@ -270,8 +270,8 @@ class Residency(_Reading, Protocol):
     def window(self, node: str) -> list[tuple[int, int]]:
         """Number and tokens of each record in the node's window, newest first.
 
-        Records that were brought back into it (`FOCUS`) have their room first. A record larger than the whole budget
-        is passed over, unless it was written with a stand-in's size.
+        Records that were promoted into it (`FOCUS`) have their room first. A record larger than the whole budget is
+        skipped, unless it was written with a stand-in's size.
         """
 
     def sizes(self, node: str, tier: str, among: Iterable[int] | None = None) -> dict[int, int]:
@@ -291,9 +291,9 @@ class Residency(_Reading, Protocol):
         """The records in a tier other than the window, with their uses, oldest arrival first."""
 
     def as_residents(self, records: Sequence[int], node: str) -> list[Resident]:
-        """Records wherever they are, as if they had just entered a tier: what they measure, and how they were used.
+        """Records in any place as residents that have just entered a tier: their sizes and their uses.
 
-        Those that are gone, or have a newer version, are missing.
+        Records that are gone or have a newer version are missing.
         """
 
     def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
@@ -310,7 +310,7 @@ class Residency(_Reading, Protocol):
         return {WINDOW: held, **found}
 
     def original_tokens(self, node: str, tier: str) -> int:
-        """The tokens of the originals behind a tier other than the window, whatever stands for them there.
+        """The tokens of the originals of a tier's residents, other than the window's, whatever replaces them there.
 
         A derived record that replaces others counts as their newest versions.
         """
@@ -334,7 +334,7 @@ class Entries(_Reading, Protocol):
     """Versioned values under keys, apart by scope and owner."""
 
     def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None:
-        """The newest version of an entry, or None. Of several owners, that of the first who has one."""
+        """The newest version of an entry, or None. With several owners, that of the first one that has it."""
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
         """The newest versions of the entries whose keys start with a prefix, last updated first."""
@@ -343,7 +343,7 @@ class Entries(_Reading, Protocol):
         """The number of keys that have a value."""
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
-        """Every version of an entry since it was last deleted, oldest first."""
+        """Every version of an entry since its last deletion, oldest first."""
 
     def entry_changes(
         self,
@@ -357,7 +357,7 @@ class Entries(_Reading, Protocol):
         """The keys that changed after a sequence number, in the order of their last change, as they are now."""
 
     def last_entry_change(self) -> int:
-        """A sequence number that grows with every change to an entry: what `entry_changes` follows on from."""
+        """A sequence number that grows with every change to an entry, from which `entry_changes` continues."""
 
 
 class Blobs(_Reading, Protocol):
@@ -371,7 +371,7 @@ class Jobs(_Reading, Protocol):
     """The durable queue. A job names records by number and never holds their words."""
 
     def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
-        """Work that is queued or has failed, oldest first; without `failed`, no work that was given up."""
+        """Queued and failed work, oldest first; without `failed`, work that was given up is left out."""
 
     def set_aside(self) -> list[str]:
         """The first of the records that background work gave up, with the reasons."""
@@ -382,7 +382,7 @@ class Reads(Records, Residency, Entries, Blobs, Jobs, Protocol):
 
 
 class Rows(Protocol):
-    """The rows of some namespaces, as a snapshot carries them. `loom.storage.tables` describes the tables."""
+    """The rows of some namespaces, in the form of a snapshot. `loom.storage.tables` describes the tables."""
 
     def origin(self) -> Origin:
         """The database that the rows are read from."""
@@ -394,11 +394,11 @@ class Rows(Protocol):
 
         Rows of a table that is only appended to come in the order of their numbers, and only those after a number;
         with `newest`, this many of the last ones, newest first. `equal` gives values that columns must have. Rows
-        about records that are gone are left out. A damaged record raises `CorruptStore`.
+        about missing records are left out. A damaged record raises `CorruptStore`.
         """
 
     def count_rows(self, table: str, *, after: int = 0) -> int:
-        """The number of rows that `rows` gives, for showing how far a copy has come."""
+        """The number of rows that `rows` returns, for reports of progress."""
         return sum(1 for _ in self.rows(table, after=after))
 
     def blob_pieces(self, number: int) -> Iterator[bytes]:
@@ -414,7 +414,7 @@ class RecordWrites(Protocol):
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
         """Write records, in order. The same id and content again is a no-op.
 
-        Other content under an id that exists raises `IdConflict`, unless the draft revises it.
+        Other content under an existing id raises `IdConflict`, unless the draft revises it.
         """
 
     def derive(self, derived: str, sources: Sequence[str]) -> None:
@@ -423,15 +423,15 @@ class RecordWrites(Protocol):
     def supersede(self, record: int, by: int, at: datetime) -> bool:
         """Let another record, under any id, supersede a record from a moment on. Returns False if one has already.
 
-        The old record leaves the tiers and stays in the log. Forgetting the successor gives it its place back. A
-        record that is its own successor is withdrawn: nothing took its place.
+        The old record leaves the tiers and stays in the log. Forgetting the successor returns it to its place. A
+        record that is its own successor is withdrawn, without a replacement.
         """
 
     def put_vectors(self, records: Sequence[int], vectors: Vector) -> None:
-        """Keep the embeddings of records in the namespace's space. A record that is gone is passed over."""
+        """Store the embeddings of records in the namespace's space. A missing record is skipped."""
 
     def pin(self, id: str, pinned: bool) -> None:
-        """Keep an id from retention, or stop doing so. Raises `NotFound` if there is no such id to keep."""
+        """Protect an id from retention, or end the protection. Raises `NotFound` for an unknown id."""
 
     def put_settings(self, node: str, values: Mapping[str, Any]) -> None:
         """Write settings of a node (the empty node: of the whole namespace); `revision` grows."""
@@ -452,7 +452,7 @@ class ResidencyWrites(Protocol):
         """Remove records from a tier of a node; the records themselves stay. Returns the number removed."""
 
     def narrow_window(self, node: str, after: int) -> None:
-        """Let the window of a node begin after this record at the earliest."""
+        """Restrict the window of a node to records after this one."""
 
 
 class EntryWrites(Protocol):
@@ -484,9 +484,9 @@ class EntryWrites(Protocol):
         expected_version: int | None = None,
         writer: str = "",
     ) -> int:
-        """Remove every version of a key; only who did it and the number are kept, so that versions grow.
+        """Remove every version of a key; only the writer and the version number stay, so that versions grow.
 
-        The version that the deletion has, 0 where there was nothing to delete.
+        Returns the version of the deletion, 0 if there was nothing to delete.
         """
 
 
@@ -504,34 +504,35 @@ class JobWrites(Protocol):
     """Queueing work and taking it off the queue."""
 
     def enqueue(self, kind: str, records: Sequence[int] = (0,), data: Sequence[int] = ()) -> int:
-        """Put one piece of work about records into the queue: a job for each, with one number, which it returns."""
+        """Queue one piece of work about records: a job for each, all with one number, which is returned."""
 
     def take(self, jobs: Sequence[Job]) -> list[Job]:
-        """These jobs, taken off the queue, which they leave if this commits; those no longer there are missing."""
+        """Take these jobs off the queue, if the transaction commits. Jobs that are no longer there are missing."""
 
     def retry(self, kind: str, record: int, error: str, *, attempts: int = 1) -> None:
-        """Queue work about one record that failed `attempts` times so far, or count the attempts of what is queued.
+        """Queue work about one record that failed `attempts` times so far, or update the attempts of its queued job.
 
-        `error` is the name of the error's type. A job that has failed `MAX_ATTEMPTS` times is set aside: it is not
-        taken up.
+        `error` is the name of the error's type. A job that has failed `MAX_ATTEMPTS` times is set aside and not tried
+        again.
         """
 
 
 class RowWrites(Rows, Protocol):
-    """Adding rows of another store, under the numbers that they carry."""
+    """Adding rows of another store, under their own numbers."""
 
     def add_rows(self, table: str, rows: Iterable[Row]) -> int:
-        """Add rows to this namespace, whichever they name, and do what follows from them; returns their count.
+        """Add rows to this namespace, whatever namespace they name, and update the data that depends on them. Returns
+        their count.
 
-        What yields the rows may read in this transaction, and may find those before in it or not.
+        The iterator of the rows may read in this transaction; whether it sees earlier rows is not defined.
 
-        Follows: hashes and checksums, edges to sources that were awaited, the totals of tiers, and emptying the
+        The dependent data are hashes and checksums, edges to awaited sources, the totals of tiers, and the emptied
         versions before a deleted entry. A row has the columns of its table, and `data` for the bytes of a blob. An
-        edge or a tier that exists stays. The caller makes sure that no other row exists yet.
+        existing edge or tier stays. The caller ensures that no other row exists.
         """
 
     def skip_to(self, number: int) -> None:
-        """Never give out a sequence number up to this one again."""
+        """Never use a sequence number up to this one again."""
 
     def change_space(self, name: str, dimensions: int) -> None:
         """Use another embedding space: drop the vectors of every other one and queue all records for embedding."""
@@ -540,8 +541,8 @@ class RowWrites(Rows, Protocol):
 class Transaction(Reads, RecordWrites, ResidencyWrites, EntryWrites, BlobWrites, JobWrites, RowWrites, Protocol):
     """Writes that become visible together or not at all. Reads see the writes made before them.
 
-    Transactions of a namespace happen one after another, so what one reads holds until it commits, and its numbers
-    are above all that were committed before. `revision` tells one state of the settings from the next.
+    Transactions of a namespace happen one after another, so its reads stay valid until it commits, and its numbers
+    are above all committed ones. `revision` changes with the settings.
     """
 
     @property
@@ -549,24 +550,24 @@ class Transaction(Reads, RecordWrites, ResidencyWrites, EntryWrites, BlobWrites,
 
 
 Publish = Callable[[], AbstractContextManager[Transaction]]
-"""Opens a transaction for the outcome of background work; raises `LeaseLost` where another process has taken the work
+"""Opens a transaction for the outcome of background work; raises `LeaseLost` if another process has taken the work
 over."""
 
 Chore = Callable[[Publish, bool], bool]
-"""A bounded piece of background work of a layer above; whether there may be more. The second argument is True where
-a caller waits until all of it is done."""
+"""A bounded piece of background work of a layer above; returns whether there may be more. The second argument is True
+if a caller waits until all of it is done."""
 
 
 # -- a store ---------------------------------------------------------------------------------------------------------
 
 
 class Searches(Protocol):
-    """What the indexes find. They follow every commit. `loom.storage.search_view` has the plain searches over it."""
+    """Searches in the indexes, which follow every commit. `loom.storage.search_view` has the plain searches."""
 
     def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
         """The answer to a question that reads one snapshot, through the view or through this store.
 
-        The question is asked again, from the start, where an index turned out to be damaged and was rebuilt.
+        The question is asked again from the start if an index was damaged and has been rebuilt.
         """
 
 
@@ -577,14 +578,14 @@ class Uses(Protocol):
         """Note that records were used by a node."""
 
     def count_lookup(self, node: str, tier: str, hit: bool) -> None:
-        """Note whether a record that was asked for was in a tier."""
+        """Record whether a requested record was in a tier."""
 
 
 class Background(Protocol):
     """Background work. One process at a time does that of a namespace, while it holds the lease.
 
-    A lease runs out by the store's clock: that of the machine for a file, that of the server for a database server. A
-    process whose lease was taken over cannot publish what it has begun.
+    A lease expires by the store's clock: the clock of the machine for a file, of the server for a database server. A
+    process whose lease was taken over cannot publish its unfinished work.
     """
 
     def count_with(self, counters: Mapping[str, Callable[[str], int]]) -> None:
@@ -594,7 +595,7 @@ class Background(Protocol):
         """Choose the embedding space of this namespace, and how to embed its texts in this process.
 
         Another space than the stored one raises `SettingsConflict`; with `reconfigure` every record is embedded again
-        in the background, and until then found by words. Spaces are never mixed.
+        in the background, and found by words until then. Spaces are never mixed.
         """
 
     def add_chore(self, owner: object, chore: Chore) -> None:
@@ -612,7 +613,7 @@ class Background(Protocol):
     def flush(self, timeout_s: float | None = None) -> FlushReport:
         """Wait until everything committed before this call, by any process, is processed.
 
-        Work that this process cannot do (it has no embedder) is reported as waiting, and not waited for.
+        Work that this process cannot do (it has no embedder) is reported as waiting; the call does not wait for it.
         """
 
 
@@ -622,21 +623,22 @@ class Administration(Protocol):
     def forget(self, wanted: Filter, timeout_s: float = 10.0) -> ForgetReceipt:
         """Remove records for good, with every version and everything derived from them.
 
-        Returns when no place holds them any more. Raises `ForgetPending` where that takes longer than `timeout_s`;
-        the background work then goes on with it.
+        Returns when no copy is left. Raises `ForgetPending` if that takes longer than `timeout_s`; the background
+        work then continues.
         """
 
     def forget_entries(
         self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
     ) -> int:
-        """Forget the values of a scope for good, of all owners or of one, with their history; the number of keys.
+        """Forget the values of a scope for good, of all owners or of one, with their history. Returns the number of
+        keys.
 
-        What stays of an entry is its key and a version, so that other processes learn of it and versions grow.
-        Raises `ForgetPending` if a copy cannot be cleaned away within `timeout_s`; call it again then.
+        The key and a version of an entry stay, so that other processes notice the change and versions grow. Raises
+        `ForgetPending` if a copy cannot be cleaned away within `timeout_s`; call it again then.
         """
 
     def namespaces(self) -> list[str]:
-        """The names of the namespaces of this database, in the order in which they were made.
+        """The names of the namespaces of this database, in the order of their creation.
 
         For a store that was opened with `all_namespaces=True`; raises `InvalidInput` for another one.
         """
@@ -645,18 +647,19 @@ class Administration(Protocol):
         """Remove a namespace for good: its records, entries, blobs, settings and its name.
 
         For a store that was opened with `all_namespaces=True`. Handles that are open on the namespace can no longer
-        write. Raises `NotFound` if there is none of that name, and `ForgetPending` if a copy cannot be cleaned away
+        write. Raises `NotFound` if there is none with this name, and `ForgetPending` if a copy cannot be erased
         within `timeout_s`; call it again then.
         """
 
     def apply_retention(self) -> ForgetReceipt:
-        """Forget what the stated rule no longer keeps; nothing where there is no rule."""
+        """Forget the records that the retention rule no longer keeps; none without a rule."""
 
     def check(self, repair: bool = True) -> CheckReport:
         """Verify checksums, counts and projections; rebuild what can be rebuilt from the records."""
 
     def backup(self, path: str | Path) -> None:
-        """A consistent copy of everything while others go on writing; replaces `path` when complete."""
+        """Write a consistent copy of everything while others continue to write; it replaces `path` when it is
+        complete."""
 
     def archive(self, before: datetime | None = None) -> ArchiveStats:
         """Compress the text of every record committed before a moment (now). Returns the size of the archive.
@@ -683,7 +686,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
 
     Every write takes a number from a sequence that only grows, in the order of commits within the namespace. A read
     never waits for a writer. The checksum of a record covers neither its number nor its commit time, which a database
-    may give out itself. No layer above needs a function inside the database. A closed store raises `Closed`.
+    may assign itself. No layer above needs a function inside the database. A closed store raises `Closed`.
     """
 
     @property
@@ -718,7 +721,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
     def transaction(self, wait_s: float | None = None) -> AbstractContextManager[Transaction]:
         """Write several things at once; committed at the end, or not at all.
 
-        Raises `StoreBusy` where others write for longer than `wait_s`, or than the store waits by itself.
+        Raises `StoreBusy` if others write for longer than `wait_s`, by default the store's own time limit.
         """
 
     def append_alone(self, draft: Draft, revision: str) -> bool:
@@ -741,10 +744,10 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
         """Close the store; waits a bounded time for the background work. Safe to call twice."""
 
     def update_settings(self, node: str, decide: Decide, then: Callable[[Transaction], None] | None = None) -> None:
-        """Agree on settings with every other process: `decide` gets the stored ones and returns those that hold.
+        """Agree on settings with every other process: `decide` gets the stored ones and returns the valid ones.
 
-        They are written in the same transaction, so of two processes that open a new store at once the second gets
-        what the first has written. `decide` may be called twice. Where a setting changes, `then` runs in the same
+        They are written in the same transaction, so if two processes open a new store at once, the second gets the
+        settings of the first. `decide` may be called twice. If a setting changes, `then` runs in the same
         transaction.
         """
         found = self.settings(node)

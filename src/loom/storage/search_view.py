@@ -1,7 +1,7 @@
 """The view that a backend offers for searching, and the plain searches by words and by meaning.
 
-A `SearchView` has the indexes of `loom.index` and the records beside them, on one snapshot. It ranks nothing: what a
-question nominates, and how that is scored, is decided in `loom.recall`. A store lends one with `Store.search`.
+A `SearchView` has the indexes of `loom.index` and the records, on one snapshot. It ranks nothing: `loom.recall`
+decides which records a question nominates and how they are scored. A store lends one with `Store.search`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Nominate = Callable[[int, Keys | None], tuple[Keys, Scores]]
 
 # A filter that admits fewer records than this is scored exactly, record by record.
 _EXACT_SUBSET = 50_000
-# For how many derived records beside each other one there is room in what is asked for at first.
+# The number of derived records for each other record for which the first request has room.
 _MOST_DERIVED = 6.0
 
 
 class NamesRead(NamedTuple):
-    """A record of names, its names with the words that each stands for, and the record that a model read them in."""
+    """A record of names: its names with the words that refer to each, and the record in which a model read them."""
 
     seq: int
     names: Mapping[str, str]
@@ -53,15 +53,15 @@ class NamesRead(NamedTuple):
 
 
 class SearchView(Protocol):
-    """The indexes of a namespace, and the records beside them, on one snapshot. Valid inside `Store.search` only."""
+    """The indexes and the records of a namespace, on one snapshot. Valid only inside `Store.search`."""
 
     @property
     def text(self) -> TextIndex:
-        """The terms of every record that is not forgotten; for a moment also those of some that were."""
+        """The terms of every record that is not forgotten, and for a moment those of some forgotten ones."""
 
     @property
     def vectors(self) -> VectorIndex | None:
-        """The vectors of the space that this process embeds in; None if there is none."""
+        """The vectors of the space in which this process embeds; None if there is none."""
 
     @property
     def kept(self) -> dict[Hashable, Any]:
@@ -76,42 +76,42 @@ class SearchView(Protocol):
         """The approximate number of derived records."""
 
     def admitted(self, seqs: Sequence[int], wanted: Filter) -> set[int]:
-        """Those of these records that exist and that the filter admits."""
+        """The records among these that exist and that the filter admits."""
 
     def numbers(self, wanted: Filter, most: int) -> Keys | None:
         """The numbers of all records that the filter admits, ascending; None if there are more than `most`."""
 
     def doc_values(self, seqs: Sequence[int], wanted: Filter, known: Collection[int] = ()) -> dict[int, DocValues]:
-        """The doc values of those of these ascending numbers that are records which the filter admits.
+        """The doc values of the records among these ascending numbers that the filter admits.
 
-        It is known to admit those in `known`.
+        The filter is known to admit those in `known`.
         """
 
     def beside(self, one: DocValues, wanted: Filter, limit: int, *, before: bool) -> list[DocValues]:
-        """The records that were written before one in its session, or after it, nearest first, as far as the filter
-        admits them; where it is of no session, those of all sessions and of none."""
+        """The records that were written before one in its session, or after it, nearest first, if the filter admits
+        them. For a record without a session, those of all sessions and of none."""
 
     def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
-        """Pairs of one of these numbers and one at most `distance` away that are of two sessions, though their doc
-        values have one hash for both. Nearly always none."""
+        """Pairs of one of these numbers and another one at most `distance` away that belong to two sessions with the
+        same hash in their doc values. There are nearly always none."""
 
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
-        """The names that a model read in these records, or those that these hold, as far as known at a moment."""
+        """The names that a model read in these records, or that these records of names have, as known at a moment."""
 
     def replacements(
         self, seqs: Sequence[int], as_of: datetime | None, known_at: datetime | None
     ) -> list[tuple[int, int]]:
-        """Pairs of a record and one that took its place, ascending, as of a moment and as known at another.
+        """Pairs of a record and its replacement, ascending, as of a moment and as known at another.
 
-        Each of these records, and each that was derived from one of them and is of the same moment, is paired with
-        those that it took the place of and with the one that now holds in its own.
+        Each of these records, and each record that was derived from one of them at the same moment, is paired with
+        the records that it replaced and with its own replacement that is now current.
         """
 
     def records(self, seqs: Sequence[int]) -> dict[int, Record]:
         """Records by their numbers; those that do not exist are missing."""
 
     def uses(self, seqs: Sequence[int], node: str) -> dict[int, int]:
-        """How often a node used these records; those never used are missing."""
+        """The number of uses of these records by a node; records that were never used are missing."""
 
 
 class Searching(Protocol):
@@ -152,13 +152,13 @@ def best_admitted(
 ) -> dict[int, float]:
     """The best of an index that the filter admits, with their scores, best first.
 
-    Where it only keeps out what is derived or older, those go into `passed`.
+    If the filter excludes only derived and older records, these are added to `passed`.
     """
-    # Mostly the filter admits most of what is found: ask for a few more, and see who may stay.
+    # The filter usually admits most of the found records: ask for a few more, and keep the admitted ones.
     count = limit + 8
     if wanted.derived is False and view.derived:
-        # What was derived from a record has the same words and, being shorter, ranks before it. Asking once more,
-        # for eight times as many, took five times as long where there were four facts to ten records.
+        # A derived record has the words of its source and, being shorter, ranks before it. Asking once more, for
+        # eight times as many, took five times as long with four facts to ten records.
         others = max(1, view.text.documents - view.derived)
         count += int(limit * min(_MOST_DERIVED, 2 * view.derived / others))
     keys, scores = nominate(count, None)
@@ -174,7 +174,7 @@ def best_admitted(
 
 
 def _search_further(view: SearchView, limit: int, wanted: Filter, nominate: Nominate) -> list[tuple[int, float]]:
-    """The filter admits few: search exactly among those, or, where they are many, ever deeper."""
+    """The filter admits few: search exactly among those or, if they are many, search deeper and deeper."""
     among = view.numbers(wanted, _EXACT_SUBSET) if wanted.narrows else None
     count = limit
     while True:

@@ -1,8 +1,8 @@
 """The tables that a snapshot carries: their columns, and the kind of each.
 
 Writing, staging and merging snapshots follow this description, and so does every backend that reads or adds such rows
-(`Rows` and `RowWrites` of the contract). The kind of a column says which values it admits, what it refers to, and how
-it is mapped into another store:
+(`Rows` and `RowWrites` of the contract). The kind of a column defines its values, its reference, and its mapping into
+another store:
 
     seq        a sequence number, not after the end of the log; gets a new number in another store
     until      how far something has come in the log, or 0; is mapped likewise
@@ -99,7 +99,7 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         # The totals of a tier follow from its residents and are not columns.
         _table("tiers", "namespace:namespace node:text tier:name hits:count misses:count since:until"),
-        # The first version of what is pinned. `bare` is for ids that are not stored, of which format 4 kept the hash.
+        # The first version of the pinned id. `bare` is for ids that are not stored, of which format 4 kept the hash.
         _table("pins", "namespace:namespace seq:seq record:record? bare:old?"),
         _table("accesses", "namespace:namespace record:record node:text count:number last_at:time previous_at:time?"),
         _table(
@@ -113,7 +113,7 @@ TABLES: Final[Mapping[str, Table]] = {
         _table("blobs", "seq:seq namespace:namespace key:text checksum:count size:count"),
         # `data`: float16 in little-endian order.
         _table("vectors", "seq:seq record:record namespace:namespace data:bytes", "seq"),
-        # How far work that follows the log has come, but for indexes and archive: these are made again.
+        # The progress of work that follows the log, except for indexes and the archive, which are made again.
         _table("progress", "namespace:namespace kind:name watermark:until"),
         _table(
             "jobs",

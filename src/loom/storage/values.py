@@ -1,7 +1,7 @@
 """The records that cross the storage contract, and the constants and rules that every backend shares.
 
-A record is immutable. What changes about it (a newer version, its place in the tiers, its vector) is written beside
-it. `loom.storage.contract` has these names too, with the protocols of a backend.
+A record is immutable. Its later changes (a newer version, its place in the tiers, its vector) are stored separately.
+`loom.storage.contract` has these names too, with the protocols of a backend.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TIERS = ("l1", "l2", "l3", "l4")
 """The tiers, nearest the prompt first."""
 
 TRUSTS = ("user", "agent", "tool", "web", "unknown")
-"""Where a text may come from."""
+"""The possible origins of a text."""
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
 """The largest text of one record, in UTF-8 bytes."""
@@ -78,33 +78,34 @@ WINDOW = "l1"
 """The tier that is a window over the newest records."""
 
 FOCUS = "focus"
-"""The place, beside the tiers, for records that were brought back into a node's window. Their sizes there are counted
-before those of the newest records."""
+"""The place for records that were promoted into a node's window, in addition to the tiers. Their sizes there are
+counted before those of the newest records."""
 
 STANDING = "standing"
-"""The place, beside the tiers, for the standing instructions of a node that hold."""
+"""The place for the standing instructions of a node in force, in addition to the tiers."""
 
 UNCONFIRMED = "unconfirmed"
-"""The place, beside the tiers, for imported messages in the user's words whose instructions are not confirmed."""
+"""The place for imported messages in the user's words whose instructions are not confirmed, in addition to the
+tiers."""
 
 LAYOUTS = "layout"
-"""The scope of entries about a session's last prompt. They go when a record of the session is forgotten."""
+"""The scope of entries about a session's last prompt. They are removed when a record of the session is forgotten."""
 
 HEARD = "heard"
-"""The place, beside the tiers, for records that another node of the namespace wrote before this one: they are its
-own too. Their size there is what they take in its window; 0 keeps them out of that."""
+"""The place for records that another node of the namespace wrote before this one, which also has them, in addition to
+the tiers. Their size there is their size in its window; with 0 they are not in the window."""
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
 
 COUNT = "count"
-"""The kind of job that says that the tokens of a record could not be counted."""
+"""The kind of job for a record whose tokens could not be counted."""
 
 COMPACT = "compact"
-"""The kind of job that says that a stretch of records, named by its first, could not be summarised."""
+"""The kind of job for a stretch of records, named by its first, that could not be summarised."""
 
 MERGE = "merge"
-"""The kind of job that says that a fact could not be merged with the others that say the same."""
+"""The kind of job for a fact that could not be merged with equivalent facts."""
 
 DERIVE = "derive"
 """The kind of job that derives records again, after a record that they shared as a source was forgotten."""
@@ -113,17 +114,17 @@ RESTORE = "restore"
 """The kind of job that returns records to their tiers after the record that replaced them was forgotten."""
 
 RETAIN = "retain"
-"""The kind of job that says that a record could not be forgotten although the retention rule no longer keeps it."""
+"""The kind of job for a record that could not be forgotten although the retention rule no longer keeps it."""
 
 MAX_ATTEMPTS = 5
-"""A job that failed this often is not tried again and is reported as failed."""
+"""A job that failed this many times is not tried again and is reported as failed."""
 
 Vector = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """Where a memory stands: whose it is, whether it is a state or an event, a type or an instance."""
+    """The place of a memory in the three dimensions: its subject, state or event, type or instance."""
 
     subject: Literal["subject", "world"] = "world"
     flow: Literal["state", "event"] = "event"
@@ -149,15 +150,15 @@ class AtMost(int):
 
 
 class Draft(NamedTuple):
-    """A record before it is written. (A named tuple: it is made for every write, and costs a third.)
+    """A record before it is written. (A named tuple: one is made for every write, in a third of the time.)
 
-    With the tier `l1` it comes into its node's window of recent records, at `window_tokens` where something
-    shorter stands in for it there. `named` says that the caller chose the id, so it may exist already;
-    `revises` then allows a new version of the same kind, where other content would be an error. Another importance
-    makes a new version too, unless it is `lasting`: then the new version is at least as important as the old one.
-    `sources` are the ids it was made from: forgetting one takes it too. One that was `drawn` from them says nothing
-    that they do not say, and with `replaces` it stands in a tier for all of them. `tokens` that are `AtMost` a number
-    are counted by the store later, with the `counter` of that name (`Store.count_with`).
+    With the tier `l1` it enters its node's window of recent records, with the size `window_tokens` if a stand-in
+    replaces it there. `named` says that the caller chose the id, so it may exist already; `revises` then allows a new
+    version of the same kind instead of an error for other content. Another importance makes a new version too, unless
+    it is `lasting`: then the new version is at least as important as the old one. `sources` are the ids it was made
+    from: forgetting one takes it too. One that was `drawn` from them says nothing that they do not say, and with
+    `replaces` it stands in a tier for all of them. `tokens` that are `AtMost` a number are counted by the store
+    later, with the `counter` of that name (`Store.count_with`).
     """
 
     id: str
@@ -186,9 +187,10 @@ class Draft(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One version of one memory, exactly as it was written. (A named tuple: an answer makes many, in half the time.)
+    """One version of one memory, exactly as it was written. (A named tuple: an answer makes many of them, in half the
+    time.)
 
-    `superseded_at` is when a newer version of the same id took its place, None while it is current.
+    `superseded_at` is the time at which a newer version of the same id replaced it, None while it is current.
     """
 
     seq: int
@@ -237,13 +239,13 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records are meant. Every field narrows; None means any.
+    """Selects records. Every field narrows the selection; None means any.
 
     `since` is inclusive and `until` exclusive, both on `created_at`. A time is an aware datetime, or a text in ISO
-    8601 with an offset. `as_of` asks what was valid at a moment, `known_at` what had been
-    committed by then. Without them, only the current version of each id is meant, unless `history` is True.
-    `derived` asks for what was derived from other records (facts, summaries), or for what was not. `where` compares
-    metadata: a value must be equal, or be in the stored list; a list of values means any of them.
+    8601 with an offset. `as_of` selects the versions that were valid at a moment, `known_at` those that had been
+    committed by then. Without them, only the current version of each id is selected, unless `history` is True.
+    `derived` selects derived records (facts, summaries), or all others. `where` compares metadata: a value must be
+    equal, or be in the stored list; a list of values means any of them.
 
     `tier`, `trust`, `subject`, `flow` and `layer` take our own names, in any case; another name raises
     `InvalidInput` with the choices. A `kind` or `role` may be the caller's own: those of ours are found in any
@@ -422,9 +424,9 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Background work that survives a crash. `record` is the sequence number it is about, or 0.
+    """Background work that survives a crash. `record` is the sequence number of its record, or 0.
 
-    `data` are numbers of further records; `error` is the kind of error that the last attempt met.
+    `data` are numbers of further records; `error` is the kind of error of the last attempt.
     """
 
     seq: int
@@ -464,11 +466,11 @@ class Usage(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """A record in a tier, and how it was used. Times are seconds since 1970.
+    """A record in a tier, and its uses. Times are seconds since 1970.
 
-    `entered` is the sequence number at which it came in, a clock that never stands still. `last_at` and
-    `previous_at` are its two last references, the writing counted as the first; `previous_at` is None where
-    there was no other. `relevance` (0 to 1) tells how close it is to the present work, None if unknown.
+    `entered` is the sequence number at which it entered, which serves as a clock. `last_at` and `previous_at` are its
+    two last references, of which the writing is the first; `previous_at` is None if there is only one. `relevance` (0
+    to 1) is its closeness to the present work, None if unknown.
     """
 
     record: int
@@ -488,7 +490,8 @@ class FlushReport:
 
     `waiting` counts jobs that this process cannot do, by kind (it has no embedder, say);
     `failed` counts jobs that were given up, by kind, and `set_aside` names the records of the first of them.
-    `errors` says which work failed in this process and is tried again later (a language model that is down, say).
+    `errors` names the work that failed in this process and will be retried (for example because a language model is
+    down).
     """
 
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -526,7 +529,7 @@ class ForgetReceipt:
 class CheckReport:
     """The findings of `check`. `problems` remain; `repaired` ones were corrected from the records.
 
-    `set_aside` names records that background work gave up. They are stored as written: this is no damage.
+    `set_aside` names records that background work gave up. They are stored as written; this is not damage.
     """
 
     records: int
@@ -540,7 +543,8 @@ class CheckReport:
 
 
 class ArchiveStats(NamedTuple):
-    """What the archive holds: records, blocks, and bytes before and after compression (dictionaries included)."""
+    """The content of the archive: records, blocks, and bytes before and after compression (including
+    dictionaries)."""
 
     records: int = 0
     blocks: int = 0
@@ -583,9 +587,9 @@ class Progress(NamedTuple):
 class Origin(NamedTuple):
     """The database that rows are read from, and the numbers they refer to. Times are microseconds since 1970.
 
-    `position` is the last sequence number that was given out. `namespaces` are names by number, `spaces` are name and
-    dimensions by number, and `active` is the space of each namespace that has one. `zero` is the number before the
-    first one of the namespace, where each has numbers of its own; the rows of `copying` count from it.
+    `position` is the last sequence number in use. `namespaces` are names by number, `spaces` are name and dimensions
+    by number, and `active` is the space of each namespace that has one. `zero` is the number before the first one of
+    the namespace, if each has numbers of its own; the rows of `copying` count from it.
     """
 
     store: str
@@ -612,10 +616,10 @@ def concerns_everything(error: Exception) -> bool:
 def fit_window(
     rows: Iterable[tuple[int, int, int | None]], budget: float, back: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """What is in a window of a budget: number and size of each record, newest first.
+    """The records in a window of a budget: number and size of each, newest first.
 
     `rows` are the records that may be in it, newest first: number, tokens, and the size of the stand-in it was
-    written with. `back` are the sizes of those that were brought back into it, which have their room first.
+    written with. `back` are the sizes of the promoted ones, which have their room first.
     """
     left = budget - sum(back.values())
     found: list[tuple[int, int]] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from loom.errors import InvalidInput
@@ -34,10 +34,17 @@ class Scratch:
         self._emptied = False
         with disk_errors(f"{place} cannot be created"):
             create_file(place, mode)
-        with self.faults():
+        with self.faults(), ExitStack() as undo:
             self._connection = sqlite3.connect(place, isolation_level=None)
-        for pragma in ("journal_mode = OFF", "synchronous = OFF", "cache_size = -4096", "locking_mode = EXCLUSIVE"):
-            self._connection.execute(f"PRAGMA {pragma}")
+            undo.callback(self._connection.close)
+            for pragma in (
+                "journal_mode = OFF",
+                "synchronous = OFF",
+                "cache_size = -4096",
+                "locking_mode = EXCLUSIVE",
+            ):
+                self._connection.execute(f"PRAGMA {pragma}")
+            undo.pop_all()
         archive.Reader().serve(self._connection)
         counting.Counts().serve(self._connection)
 

@@ -1,5 +1,5 @@
-"""What all tests share: which examples property tests try, what is left out of tests of the store, and that no test
-reaches another machine.
+"""Settings of all tests: the examples of property tests, no derivation in tests of the store, and no connection to
+another machine.
 
 The examples are the same ones every time, unless HYPOTHESIS_PROFILE asks for new ones.
 """
@@ -131,6 +131,6 @@ def postgres_url(postgres_server: PostgresServer, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_is_drawn_below_the_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of the store count rows and bytes; what a memory draws by itself is no matter of theirs."""
+    """Tests of the store count rows and bytes, which must not include derived records."""
     if request.path.parent.name in ("storage", "stress", "crash"):
         monkeypatch.setenv("LOOM_DERIVE", "false")

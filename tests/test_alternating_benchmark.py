@@ -1,4 +1,5 @@
-"""The comparison of two source trees measures what it names, and tells a tree from another folder."""
+"""The comparison of two source trees measures the named operations, and refuses a folder that is not a source
+tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of given values: what passes comes back, and what does not is named."""
+"""Checks of arguments: a valid value is returned, and the error for an invalid one names it."""
 
 from __future__ import annotations
 

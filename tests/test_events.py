@@ -1,4 +1,4 @@
-"""The event bus: who hears what, in which order, and what failures and cancellation leave behind."""
+"""The event bus: which handlers get an event, in which order, and the state after failures and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The everyday verbs: what each takes, gives back, refuses and promises."""
+"""The everyday verbs: their arguments, results, errors and guarantees."""
 
 from __future__ import annotations
 

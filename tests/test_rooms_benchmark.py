@@ -1,4 +1,4 @@
-"""The count of calls and crossings between rooms counts what it says."""
+"""The benchmark of rooms counts calls and crossings correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The recorded traces and their replay: no text in them, no tier above its budget, and what docs/tiers.md says."""
+"""The recorded traces and their replay: no text in them, no tier above its budget, and the figures of
+docs/tiers.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the child processes of the agent's tests do: `python -m tests.agent.agent_children <role> <json>`."""
+"""The roles of the child processes of the agent's tests: `python -m tests.agent.agent_children <role> <json>`."""
 
 from __future__ import annotations
 

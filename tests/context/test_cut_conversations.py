@@ -1,4 +1,4 @@
-"""What does not fit is shortened where it can be seen, and nothing is while there is room."""
+"""Texts that do not fit are shortened with a mark, and nothing is shortened while there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compacting a long dialogue: what is old is summed up, what is new stays, and the originals can be had again."""
+"""Compacting a long dialogue: old turns are summarised, new ones stay, and the originals can be read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile texts in other signs: full-width, invisible, borrowed letters, Chinese, at random. They stay quotations."""
+"""Hostile texts in other characters (full-width, invisible, borrowed letters, Chinese, random) stay quotations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts and summaries in prompts: there where they help, never beside what they were drawn from, as they hold now."""
+"""Facts and summaries in prompts: only if they help, never together with their sources, and in their current form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was stored stays a quotation: no text of others becomes a role, a tool's result, a shared entry or a rule."""
+"""Stored text stays a quotation: no text of others becomes a role, a tool's result, a shared entry or a rule."""
 
 from __future__ import annotations
 

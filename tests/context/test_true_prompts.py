@@ -1,4 +1,4 @@
-"""What a prompt says about itself is so: its marks, its reasons, the names of what it quotes."""
+"""The statements of a prompt about itself are true: its marks, its reasons, and the names of its quotations."""
 
 from __future__ import annotations
 

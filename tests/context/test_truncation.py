@@ -1,4 +1,4 @@
-"""Shortening a list of messages: what stays is a conversation, within the target, in its order."""
+"""Shortening a list of messages: the rest is a conversation, within the target, in its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the child processes of the crash and stress tests do: `python -m tests.crash.children <role> <json>`.
+"""The roles of the child processes of the crash and stress tests: `python -m tests.crash.children <role> <json>`.
 
 Every role opens a store like a program would. `armed` makes the process send itself a signal before or after
 the n-th call of a step (`loom.steps`), which is how a test dies at an exact moment.

@@ -1,4 +1,4 @@
-"""The database file alone is the memory: whatever happens to the index beside it, the answers stay right."""
+"""The database file alone is the memory: whatever happens to its index, the answers stay correct."""
 
 from __future__ import annotations
 

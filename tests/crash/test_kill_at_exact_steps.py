@@ -180,7 +180,7 @@ def test_forgetting_resumes_by_itself_when_the_file_is_opened(secrets: Path) -> 
     die_while_forgetting(secrets, point("forget.scrub", "before"))
     with Child("serve", path=str(secrets), index_tail_records=TAIL, lease_s=LEASE_S) as child:
         assert child.line() == "open"
-        while child.ask("stats")["jobs"]:  # nobody flushes: the worker woke up at opening
+        while child.ask("stats")["jobs"]:  # no call of flush: the worker woke up at opening
             pass
         child.finish()
 

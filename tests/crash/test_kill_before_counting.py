@@ -1,4 +1,4 @@
-"""SIGKILL between the commit of a record and the counting of its tokens: it is counted by whoever comes next."""
+"""SIGKILL between the commit of a record and the counting of its tokens: the next process counts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SIGKILL in the middle of a shell command that writes: what was printed is kept, and the rest is whole or absent."""
+"""SIGKILL in the middle of a shell command that writes: every printed text is stored, and the rest is complete or
+absent."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_kill_after_the_commit_of_a_forget_leaves_none_of_them(path: Path) -> 
     assert store.flush().complete
     assert store.jobs("scrub") == []
     store.close()
-    content = path.read_bytes()  # closed, and nobody else has it open
+    content = path.read_bytes()  # closed, and no other process has it open
     assert not any(unique_word(number).encode() in content for number in leaving)
 
 

@@ -1,4 +1,5 @@
-"""SIGKILL while tasks move between tiers: what was acknowledged is there, books equal stock, budgets hold."""
+"""SIGKILL while tasks move between tiers: every acknowledged record is there, the totals equal the residents, and
+budgets hold."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.crash.tier_children import BUDGETS, TierChild, task_for, what_is_wron
 from tests.tally import count, scaled
 
 NODE = "agent"
-# The lease of a killed process soon ends, so that nobody waits for it in the next round.
+# The lease of a killed process soon ends, so that no process waits for it in the next round.
 LEASE_S = 0.2
 OPTIONS = {"node": NODE, "lease_s": LEASE_S, "look": False, **BUDGETS}
 

@@ -1,4 +1,4 @@
-"""SIGKILL at every named step of a snapshot and of a restore: what was there before is there, or all of what came."""
+"""SIGKILL at every named step of a snapshot and of a restore: the earlier content is there, or all of the new one."""
 
 from __future__ import annotations
 

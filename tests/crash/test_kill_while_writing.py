@@ -1,4 +1,5 @@
-"""SIGKILL at random moments while writing: what was acknowledged is there, got and recalled, and check is clean."""
+"""SIGKILL at random moments while writing: every acknowledged record is found by `get` and `recall`, and `check`
+finds no problem."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.crash.processes import Child, assert_found, assert_sound, unique_word
 from tests.tally import scaled
 
 BATCH = 12
-# The lease of a killed process soon ends, so that nobody waits for it in the next round.
+# The lease of a killed process soon ends, so that no process waits for it in the next round.
 LEASE_S = 0.2
 
 

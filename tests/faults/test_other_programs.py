@@ -1,4 +1,4 @@
-"""Another program removes, cuts or replaces files between two operations: nothing is lost without a word.
+"""Another program removes, cuts or replaces files between two operations: nothing is lost without an error.
 
 Lost index files are built again. A store that is gone or damaged is an error of ours, or a problem that `check()`
 names; what is acknowledged after that is there when the file is opened again.

@@ -1,4 +1,4 @@
-"""The figures of a long run are counted across processes, and come into the document by themselves."""
+"""The figures of a long run are counted across processes, and are written into the document automatically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a task is worth dividing. Requirement 103; trap: "and" inside "random", and nearly zero for Chinese."""
+"""The rule for dividing a task. Requirement 103; trap: "and" inside "random", and nearly zero for Chinese."""
 
 from __future__ import annotations
 

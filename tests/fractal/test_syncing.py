@@ -285,7 +285,7 @@ def test_two_siblings_that_hand_up_one_key_are_merged(root: FractalMemory) -> No
         share(node, "findings", {node.node_id: "found"})
         now(MemorySyncManager(node, MergeResolver()).sync_to_parent())
     assert shared(root, "findings") == {node.node_id: "found" for node in nodes}
-    for node in nodes:  # and nobody hands up again what has not changed
+    for node in nodes:  # and no unchanged value is passed up again
         assert now(MemorySyncManager(node, ChildWinsResolver()).sync_to_parent()) == []
 
 

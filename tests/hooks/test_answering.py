@@ -1,4 +1,4 @@
-"""Hooks of coding agents: they keep what was said once, quote within a budget, and never disturb a session."""
+"""Hooks of coding agents: they store each message once, quote within a budget, and never disturb a session."""
 
 from __future__ import annotations
 

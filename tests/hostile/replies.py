@@ -25,7 +25,7 @@ _DRIPS = 2_000
 
 
 class Server:
-    """Sends the pieces of `script` to whoever connects, then closes."""
+    """Sends the pieces of `script` to each client, then closes."""
 
     def __init__(self) -> None:
         self.script: Callable[[], Iterator[bytes]] = lambda: iter(())

@@ -1,4 +1,5 @@
-"""Whatever a file holds: an import ends, reports, keeps what is right, and the memory is sound."""
+"""Whatever a file contains, an import ends, reports problems and stores the valid messages, and the memory is
+sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A segment that is damaged inside, where its header does not tell."""
+"""A segment with inner damage that its header does not show."""
 
 from __future__ import annotations
 

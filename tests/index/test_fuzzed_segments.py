@@ -1,4 +1,5 @@
-"""Whatever happens to the bytes of a segment, a store answers as without the damage or raises a `LoomError`."""
+"""Whatever happens to the bytes of a segment, a store gives the same answers as without the damage, or raises a
+`LoomError`."""
 
 from __future__ import annotations
 

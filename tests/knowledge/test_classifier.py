@@ -1,4 +1,5 @@
-"""How likely a statement is worth keeping: the model, its weights, and the data that they were learned from."""
+"""The probability that a statement is worth keeping: the model, its weights, and the data that they were learned
+from."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def fact(content: str, embedding: Sequence[float] | None = HERE, at: int = 0, **
 
 
 def others(count: int, importance: float = 0.1) -> list[Fact]:
-    """Facts that nobody merges: each has a number of its own."""
+    """Facts that are not merged: each has a number of its own."""
     return [fact(f"room {number} is empty", THERE, importance=importance) for number in range(count)]
 
 

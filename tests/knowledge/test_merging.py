@@ -1,4 +1,4 @@
-"""More facts than the knowledge tier should hold: what is merged, what leaves the tier, what is never lost."""
+"""More facts than the knowledge tier should have: which are merged, which leave the tier, and that none is lost."""
 
 from __future__ import annotations
 

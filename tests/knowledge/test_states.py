@@ -1,4 +1,4 @@
-"""What replaces a state: the lists of pairs as a whole, and what must never happen to other words of a dialogue."""
+"""Replaced states: the lists of pairs as a whole, and the other words of a dialogue, which must never change."""
 
 from __future__ import annotations
 

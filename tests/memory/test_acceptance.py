@@ -12,7 +12,7 @@ WINDOW = 8192
 
 
 def message(number: int, tokens: int, language: str) -> Task:
-    """A message of about so many tokens, by cl100k_base."""
+    """A message of about this many tokens, by cl100k_base."""
     words = f"message {number}: " + " tide" * (tokens - 12) if language == "en" else f"第{number}条：" + "潮" * tokens
     return Task(task_id=f"m{number}", action="user.message", parameters={"content": words}, session_id="s1")
 

@@ -1,4 +1,4 @@
-"""Tokens that are counted after the commit: nobody who writes pays for it, and nobody who reads can tell."""
+"""Tokens that are counted after the commit: a writer does not wait for it, and a reader sees no difference."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 
 def rows(memory: Memory, columns: str, where: str = "TRUE") -> list[tuple[Any, ...]]:
-    """Columns of the records as they are stored: whoever reads through the store has what is missing counted."""
+    """Columns of the records as they are stored: a read through the store would count the missing ones."""
     with as_sqlite(memory.store).transaction() as transaction:
         return transaction.connection.execute(f"SELECT {columns} FROM records WHERE {where}").fetchall()
 

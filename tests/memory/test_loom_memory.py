@@ -48,7 +48,8 @@ WORDS = WordCounter()
 
 
 def task(number: int | str, tokens: int = 10, **fields: Any) -> Task:
-    """A task of exactly so many tokens, with words of its own; its stand-in has as many up to about fifteen."""
+    """A task of exactly this many tokens, with words of its own; its stand-in has the same number up to about
+    fifteen."""
     fields = {"task_id": f"t{number}", "action": "note"} | fields
     words = " ".join(f"k{number}w{place}" for place in range(tokens - 2))
     return Task(parameters={"c": words}, **fields)
@@ -77,7 +78,7 @@ def ids(found: list[Task] | list[TaskSummary]) -> list[str]:
 
 
 def real_usage(memory: LoomMemory) -> dict[str, int]:
-    """Counted anew from what the tiers hand out."""
+    """Counted from the records that the tiers return."""
     count = memory.counter.count
 
     def text(one: Task) -> str:
@@ -1063,7 +1064,7 @@ def test_two_memories_on_one_bus_in_one_store_keep_each_task_once_and_both_find_
 
 
 def test_a_second_node_that_is_given_a_task_finds_it_again() -> None:
-    """An acknowledged item can be got and recalled, whoever wrote it first."""
+    """An acknowledged item is found by `get` and `recall`, whichever node wrote it first."""
     store = SqliteStore()
     shared = task(1, action="node.error")
     with opened(store, "a") as first, opened(store, "b") as second:
@@ -1105,7 +1106,7 @@ def test_a_task_that_a_second_node_has_no_room_for_has_a_stand_in_where_the_note
 
 @pytest.mark.parametrize("reviser", [0, 1], ids=["by the first", "by the second"])
 def test_a_task_that_a_second_node_heard_stays_with_both_in_its_next_version(reviser: int) -> None:
-    """Ids name chains: whoever knows the task knows its newest version."""
+    """Ids name chains: a node that has the task has its newest version."""
     store = SqliteStore()
     shared = task(1, action="execute")
     with opened(store, "a") as first, opened(store, "b") as second:

@@ -175,7 +175,7 @@ def test_the_virtual_memory_counts_how_often_it_had_what_was_wanted() -> None:
 
 
 def after_pressure(profile: str) -> set[str]:
-    """Old and important ones that nobody uses, an old one in use, then many new ones: who is left."""
+    """The residents after old, important and unused records, an old record in use, and many new ones."""
     with opened(profile, **SAME_BUDGETS) as memory:
         memory.add_task(task("important", 10), importance=1.0)
         memory.add_task(task("used", 10), importance=0.65)

@@ -1,4 +1,4 @@
-"""Embedders: what they promise, what they refuse, and how they behave when the other side fails."""
+"""Embedders: their guarantees, their errors, and their behaviour if the server fails."""
 
 from __future__ import annotations
 

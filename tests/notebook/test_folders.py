@@ -1,4 +1,4 @@
-"""Folders of other programs: read, written back where that is asked for, and never a source of instructions."""
+"""Folders of other programs: read, written back on request, and never a source of instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are not as they should be: a message with file and line, and everything else goes on working."""
+"""Malformed files: a message with file and line, and everything else continues to work."""
 
 from __future__ import annotations
 

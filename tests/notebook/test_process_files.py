@@ -1,4 +1,4 @@
-"""task_process.md as text: what a change does not concern stays as it is, byte for byte."""
+"""task_process.md as text: unchanged parts stay the same, byte for byte."""
 
 from __future__ import annotations
 

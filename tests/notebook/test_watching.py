@@ -1,4 +1,4 @@
-"""Watching: what a person edits is read as it happens."""
+"""Watching: edits by a person are read at once."""
 
 from __future__ import annotations
 

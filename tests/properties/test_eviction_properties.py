@@ -1,4 +1,4 @@
-"""What holds for every tier, whoever lives in it."""
+"""Properties of eviction from every tier, with any residents."""
 
 from __future__ import annotations
 

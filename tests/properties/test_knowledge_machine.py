@@ -1,5 +1,5 @@
 """After any sequence of facts, summaries, merges, undos, forgetting and restarts, every original is byte for byte
-there, everything that was drawn names sources that exist, and nothing that was forgotten lives on in it."""
+there, every derived record names existing sources, and contains nothing that was forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Living on after a restore is living on without one: same rows, same tiers, same evictions, same answers.
+"""A restored store behaves like the original afterwards: same rows, same tiers, same evictions, same answers.
 
 A memory lives; at any moment it is carried over, by one snapshot or a chain, into a new file or into a namespace of
 another memory. From then on both do the same under the same clock, and are compared after every step.
@@ -146,7 +146,8 @@ class SnapshotMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.other is None)
     @rule()
     def compress(self) -> None:
-        """Only while alone: the archive of a restored store begins anew, and its blocks take numbers of their own."""
+        """Only while alone: the archive of a restored store starts again, and its blocks take numbers of their
+        own."""
         self.now += timedelta(days=1)
         self._both(lambda memory: memory.archive() and None)
 

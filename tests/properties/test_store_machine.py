@@ -1,4 +1,4 @@
-"""A memory under arbitrary use, beside a plain dictionary that remembers the same: they always agree."""
+"""A memory under arbitrary use, compared with a plain dictionary with the same content: they always agree."""
 
 from __future__ import annotations
 

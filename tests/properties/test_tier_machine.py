@@ -1,4 +1,4 @@
-"""Four tiers under arbitrary use: budgets hold after every call, books equal stock, and nothing is lost.
+"""Four tiers under arbitrary use: budgets hold after every call, the totals equal the residents, and nothing is lost.
 
 A plain model remembers the same beside them. What the file really holds is read by another process, over a
 read-only connection of its own, so that no cache and no helper of ours can colour it.
@@ -758,7 +758,7 @@ class TierMachine(RuleBasedStateMachine):
         working: list[tuple[Item, int]],
         audit: dict[str, Any],
     ) -> None:
-        """Nobody leaves L2 before one of less worth."""
+        """No record leaves L2 before one of lower value."""
         rules = self.held[node]
         left = [item for item, tier, came in current if tier == "l2" and not came]
         if not left or not working or what == "clear":

@@ -1,4 +1,4 @@
-"""What holds for every text, whatever is in it: bounds on the counts, and where counts add up."""
+"""Properties of every text: bounds on the counts, and the places where counts add up."""
 
 from __future__ import annotations
 

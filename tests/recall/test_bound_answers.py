@@ -1,4 +1,4 @@
-"""Where the turns of standing instructions stand among the hits of a question that meets them."""
+"""The ranks of the turns of standing instructions among the hits of a question that meets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brings a memory back that shares no word with the question: names, sessions, speakers; and that no edge leads
+"""Recall of a memory that shares no word with the question, by names, sessions and speakers; and that no edge leads
 past a filter."""
 
 from __future__ import annotations

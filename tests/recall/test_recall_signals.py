@@ -1,4 +1,4 @@
-"""What brings a memory back: each signal by itself, and what must hold whatever the question."""
+"""The signals of recall: each one alone, and the rules that hold for every question."""
 
 from __future__ import annotations
 

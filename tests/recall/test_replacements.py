@@ -1,4 +1,4 @@
-"""What has changed: a hit and what it replaces come together and say so."""
+"""Changes: a hit and the memory that it replaces are returned together and say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`loom migrate`: a memory in another store, the same as it was."""
+"""`loom migrate`: a memory in another store, unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Snapshots as a memory sees them: tiers within budget, facts and prompts that go on, both colours, the commands."""
+"""Snapshots as a memory sees them: tiers within budget, facts and prompts that continue, sync and async, the
+commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots: everything comes back, what has changed comes in pieces, and restoring harms nothing that is there."""
+"""Snapshots: everything is restored, changes come as increments, and restoring harms nothing that exists."""
 
 from __future__ import annotations
 
@@ -437,7 +437,7 @@ def test_what_was_forgotten_or_deleted_between_two_snapshots_is_in_no_byte_of_th
             transaction.delete_blob("blob")
         take(store, tmp_path / "1.hctx", parent=tmp_path / "0.hctx")
     restore([tmp_path / "0.hctx", tmp_path / "1.hctx"], tmp_path / "b.loom")
-    held = (tmp_path / "b.loom").read_bytes()  # nobody has it open
+    held = (tmp_path / "b.loom").read_bytes()  # no process has it open
     assert b"clarinet0001" in held
     for word in (b"xylophone", b"clarinet0002", b"bassoon"):
         assert word not in held

@@ -1,4 +1,4 @@
-"""The archive: what was moved into compressed blocks is read, found, changed and forgotten as if it were not."""
+"""The archive: records in compressed blocks are read, found, changed and forgotten like all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archive blocks by themselves: any text and data comes back byte for byte, and no damage passes for content."""
+"""Archive blocks by themselves: any text and data is restored byte for byte, and no damage is taken for content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process reads of the database before its first answer: no more the more there is."""
+"""The reads of a process before its first answer do not grow with the database."""
 
 from __future__ import annotations
 

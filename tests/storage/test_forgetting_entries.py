@@ -1,4 +1,4 @@
-"""What stays after forgetting: values of scopes and pools, and layouts of prompts."""
+"""Forgetting the values of scopes and pools, and the layouts of prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""forget() does not wait for background work, of its own process or another, and works where there is no room."""
+"""forget() does not wait for background work, of its own process or another, and works on a full disk."""
 
 from __future__ import annotations
 

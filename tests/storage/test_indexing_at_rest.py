@@ -1,4 +1,4 @@
-"""What is indexed when nobody wants anything: so much that the next process finds little to analyse."""
+"""Indexing while idle: so much that the next process has little to analyse."""
 
 from __future__ import annotations
 

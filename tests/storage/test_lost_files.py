@@ -1,4 +1,4 @@
-"""The file is deleted, moved or replaced while it is open: nothing is acknowledged that is in no file."""
+"""The file is deleted, moved or replaced while it is open: no write is acknowledged that is not in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces: what a handle may do to others than its own, and how one is forgotten."""
+"""Namespaces: the operations of a handle on other namespaces, and forgetting one."""
 
 from __future__ import annotations
 

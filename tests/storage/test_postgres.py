@@ -1,4 +1,4 @@
-"""What only a server can do to a memory: lose connections, serve several hosts, and be used by two versions."""
+"""Situations that only a server has: lost connections, several hosts, and programs of two versions."""
 
 from __future__ import annotations
 

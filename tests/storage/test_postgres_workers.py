@@ -90,7 +90,7 @@ def test_hosts_embed_one_namespace_side_by_side_and_no_text_twice(postgres_url: 
 
 
 def test_namespaces_are_worked_on_side_by_side(postgres_url: str, tmp_path: Path) -> None:
-    meeting = threading.Barrier(3)  # nobody gets past it unless all three work at a time
+    meeting = threading.Barrier(3)  # none passes it unless all three work at the same time
     hosts = [filled(host(postgres_url, tmp_path / name, name), 20) for name in "abc"]
     try:
         for store in hosts:

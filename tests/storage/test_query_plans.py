@@ -1,4 +1,4 @@
-"""How SQLite answers a filter: no list of a tier's records is made again for every record that is looked at."""
+"""How SQLite answers a filter: the list of a tier's records is not computed again for every record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from loom.storage.sqlite.store import SqliteStore
     ],
 )
 def test_what_a_tier_holds_is_listed_once(wanted: Filter) -> None:
-    """In a thousand records and two thousand facts, listing it anew took 2.8 seconds instead of 10 milliseconds."""
+    """In a thousand records and two thousand facts, listing it again each time took 2.8 seconds instead of 10
+    milliseconds."""
     store = SqliteStore(None)
     with store.transaction() as transaction:
         where, values = conditions(wanted, transaction.namespace, transaction.connection)

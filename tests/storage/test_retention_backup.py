@@ -1,4 +1,4 @@
-"""Retention rules and backups: what leaves by itself and what never does; copies that open and are whole."""
+"""Retention rules and backups: the records that expire and those that never do; copies that open and are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tests of snapshots share: a store with a bit of everything, all that one holds, and forged snapshots."""
+"""Parts that the tests of snapshots share: a store with some data of every kind, its whole content, and forged
+snapshots."""
 
 from __future__ import annotations
 

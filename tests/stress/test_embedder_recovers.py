@@ -1,4 +1,4 @@
-"""An embedder that was down for a while: its work is taken up again, and nobody has to ask."""
+"""An embedder that was down for a while: its work is resumed automatically."""
 
 from __future__ import annotations
 

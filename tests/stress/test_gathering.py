@@ -1,4 +1,4 @@
-"""Texts that are written one after the other are embedded together, and nobody waits longer for it."""
+"""Texts that are written one after another are embedded together, and no caller waits longer for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_text_alone_is_embedded_by_itself(tmp_path: Path) -> None:
 def test_the_vectors_of_the_last_few_texts_are_indexed_when_their_tail_is_full(tmp_path: Path) -> None:
     with loom.open(tmp_path / "agent.loom", embedder=FakeEmbedder(dimensions=16), index_tail_records=10) as memory:
         memory.remember([f"sentence {number}" for number in range(10)])
-        # One segment of words and one of vectors, and nobody writes any more.
+        # One segment of words and one of vectors, and no more writes.
         assert wait_for(lambda: memory.get_stats()["segments"] == 2)
 
 

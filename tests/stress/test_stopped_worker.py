@@ -1,4 +1,4 @@
-"""SIGSTOP in the middle of the background work: the others go on, and its late work is fenced off."""
+"""SIGSTOP in the middle of the background work: the others continue, and its late work is fenced off."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_forgetting_waits_for_a_stopped_reader_says_so_and_ends_when_it_goes_on(
             reader.resume()
             assert reader.answer() == ["one-3"]
             assert reader.ask("has", id="one-7") is False
-            while memory.store.jobs("scrub"):  # by itself: nobody asks again
+            while memory.store.jobs("scrub"):  # by itself, without another request
                 pass
             reader.finish()
         assert_sound(memory)

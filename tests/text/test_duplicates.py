@@ -1,4 +1,4 @@
-"""What makes two texts different for good, in English and Chinese, and what does not."""
+"""The differences that make two texts distinct in any case, in English and Chinese, and those that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text as statements: where they begin and end, what they do, what must not be lost. Requirement 121."""
+"""A text as statements: their bounds, their kinds, and the details that must not be lost. Requirement 121."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other words for those of a question: which words have some, what they bring, and what they never touch."""
+"""Alternatives for the words of a question: which words have some, their effect, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analyser finds what a person would look for, in both languages, and nothing explodes."""
+"""The analyser finds the words that a person would search, in both languages, in bounded time and memory."""
 
 from __future__ import annotations
 

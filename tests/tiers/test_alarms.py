@@ -1,4 +1,4 @@
-"""Alarms come by themselves, from the work that causes them. Requirements 41, 142 and 145."""
+"""Alarms are raised automatically by the work that causes them. Requirements 41, 142 and 145."""
 
 from __future__ import annotations
 

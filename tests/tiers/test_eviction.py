@@ -1,4 +1,4 @@
-"""Who leaves a full working tier: each rule, the grace, the segments, and the mistakes that are easy to make."""
+"""Eviction from a full working tier: each rule, the grace, the segments, and easy mistakes."""
 
 from __future__ import annotations
 

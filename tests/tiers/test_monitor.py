@@ -1,4 +1,4 @@
-"""The monitor: what is measured, what is good, and who is told when it is not. Requirement 142; C-28."""
+"""The monitor: its measures, their targets, and the events when one is missed. Requirement 142; C-28."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Foreseeing uses: what was used together, and what follows in the log. Requirement 126, 131; C-21."""
+"""Predicting uses: records that were used together, and records that follow in the log. Requirement 126, 131;
+C-21."""
 
 from __future__ import annotations
 

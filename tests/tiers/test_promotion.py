@@ -1,4 +1,4 @@
-"""Memories that come back: promotion by heat, into the working tier and the window, and migration as jobs."""
+"""Promotion: by heat, into the working tier and the window, and migration as jobs."""
 
 from __future__ import annotations
 

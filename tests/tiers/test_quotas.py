@@ -1,4 +1,4 @@
-"""Quotas: what a tier accepts, what the counters say, and who is told when it fills. Requirements 32, 39, 41; C-1."""
+"""Quotas: what a tier accepts, its counters, and the alarms when it fills. Requirements 32, 39, 41; C-1."""
 
 from __future__ import annotations
 

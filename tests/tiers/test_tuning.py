@@ -325,7 +325,7 @@ def test_a_predictor_needs_lengths_of_time(value: float) -> None:
         (900, 100.5, 100),  # down to 80 %
         (1_000, 0.0, 0),  # full, and nothing comes
         (1_000, 1.0, 200),
-        (700, 5_000.0, 0),  # already below the low mark: the forecast alone drives nobody out
+        (700, 5_000.0, 0),  # already below the low mark: the forecast alone evicts no record
         (1_100, 0.0, 300),
     ],
 )

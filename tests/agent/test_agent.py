@@ -586,6 +586,24 @@ def test_a_plan_is_shared_with_all_below_and_kept(memory: loom.Memory) -> None:
         assert sum(1 for one in said if one.get("tool_calls")) == 2
 
 
+def test_plans_and_delegated_work_are_tasks_on_the_bus(memory: loom.Memory) -> None:
+    """Requirement 151."""
+    heard: list[Task] = []
+    bus = loom.EventBus()
+    bus.register_handler("*", heard.append)
+    plan = {"goal": "A report.", "steps": ["read", "write"]}
+    script: list[ScriptLine] = [Call("create_plan", plan), Call("delegate_task", {"task": "read"}), "Read.", "Done."]
+    with ScriptedModel(script) as model:
+        agent = Agent.create(_openai(model), memory=memory, meta_tools=True, event_bus=bus)
+        result = agent.run_sync("Write a report.", session_id="s")
+    (planned,) = [one for one in heard if one.action == "node.planning"]
+    assert (planned.parameters, planned.parent_task_id) == (plan, result.task_id)
+    (given,) = [one for one in heard if one.action == "execute" and one.target_agent != "helper"]
+    assert (given.source_agent, given.parent_task_id) == ("helper", result.task_id)
+    (done,) = [one for one in heard if one.parent_task_id == given.task_id]
+    assert (done.action, done.source_agent, done.result) == ("node.complete", given.target_agent, "Read.")
+
+
 def test_delegated_work_has_its_share_and_its_sources(memory: loom.Memory) -> None:
     def child_says(request: Request) -> str:
         asked = request.body["messages"][-1]["content"]

@@ -58,6 +58,8 @@ def test_what_fits_is_left_as_it_is(strategy: TruncationStrategy) -> None:
     messages = conversation(3)
     result = SmartTruncator(COUNTER).truncate(messages, 10_000, strategy)
     assert (result.messages, result.truncated, result.preserved_count) == (messages, False, len(messages))
+    assert SmartTruncator(COUNTER).truncate(messages, result.tokens, strategy) == result  # exactly as much
+    assert SmartTruncator(COUNTER).truncate(messages, result.tokens - 1, strategy).truncated
 
 
 def test_the_tail_is_kept_without_a_gap() -> None:

@@ -129,6 +129,15 @@ def test_syncing_tells_what_is_new_above_and_nothing_twice(
     assert told(now(sync.sync_from_parent())) == [("plan", 3, INHERITED)]
 
 
+def test_a_change_behind_a_nearer_value_is_not_told(root: FractalMemory, child: FractalMemory) -> None:
+    sync = MemorySyncManager(FractalMemory("leaf", child))
+    share(root, "plan", "far")
+    share(child, "plan", "near")
+    assert told(now(sync.sync_from_parent())) == [("plan", "near", INHERITED)]
+    share(root, "plan", "far again")
+    assert now(sync.sync_from_parent()) == []
+
+
 def test_what_comes_to_light_when_a_nearer_value_goes_is_told(root: FractalMemory, child: FractalMemory) -> None:
     leaf = FractalMemory("leaf", child)
     sync = MemorySyncManager(leaf)

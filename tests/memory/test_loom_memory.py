@@ -648,6 +648,11 @@ def test_search_crosses_sessions_unless_one_is_asked_for(small: LoomMemory) -> N
     assert {one.session_id for one in small.search_tasks("shared word", limit=40)} == {"s0", "s1"}
     assert {one.session_id for one in small.search_tasks("shared word", limit=40, session_id="s1")} == {"s1"}
     assert len(small.search_tasks("shared word", limit=40, session_id="s1")) == 20
+    for session in ("s0", "s1"):
+        small.add_fact(f"The shared word of {session} is heron.", session_id=session)
+    assert len(small.search_facts("shared word")) == 2
+    (fact,) = small.search_facts("shared word", session_id="s1")
+    assert "s1" in fact.content
 
 
 @pytest.mark.parametrize("question", ["kettle", "walnut", "umbrella", "zebra crossing", "雨伞"])

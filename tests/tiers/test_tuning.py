@@ -274,6 +274,13 @@ def test_a_trend_is_carried_on_by_holt_and_fades() -> None:
     assert holt.predict(1e7) <= 29.9 * 1e7
 
 
+def test_a_falling_trend_lets_holt_expect_less_than_the_present_rate_goes_on() -> None:
+    falling = [(0, 0.0)] + [(300 - number, 10.0 * number) for number in range(1, 151)]
+    holt = fed(HoltPredictor, falling)
+    assert 0 < holt.predict(600.0) / 600.0 < 0.95 * holt.predict(1.0)
+    assert holt.predict(600.0) < fed(EwmaPredictor, falling).predict(600.0)
+
+
 any_writes = st.lists(
     st.tuples(st.integers(0, 10**9), st.floats(-1e9, 1e9) | st.sampled_from([0.0, 0.5, 1.0, 1e9])), max_size=40
 )

@@ -29,7 +29,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import IO, Any, ClassVar
 
-__all__ = ["ROOT", "Forked", "Process", "run", "start"]
+__all__ = ["ROOT", "Forked", "Process", "run", "start", "subreaper"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_CHILD_SUBREAPER = 36
@@ -74,7 +74,7 @@ Process = Forked | subprocess.Popen[str]
 
 def start(program: str, *arguments: str, stderr: int) -> Process:
     """Start a module with a `main`, or the text of a program, with these arguments. Its errors go to a descriptor."""
-    adopt = _subreaper()
+    adopt = subreaper()
     if adopt is None:
         words = ["-m", program] if _is_module(program) else ["-c", program]
         return subprocess.Popen(
@@ -118,7 +118,7 @@ def _is_module(program: str) -> bool:
     return all(part.isidentifier() for part in program.split("."))
 
 
-def _subreaper() -> Callable[[bool], None] | None:
+def subreaper() -> Callable[[bool], None] | None:
     """A function that lets this process adopt orphans below it, or None where that is unknown."""
     if not sys.platform.startswith("linux"):
         return None

@@ -303,7 +303,7 @@ def test_recalled_memories_come_in_the_same_order_however_many_are_asked_for() -
             RecallSource(memory),
             Task(action="answer", parameters={"content": "What of the crane and the fog?"}),
         )
-        offers = [[item.id for item in source.get_context(task, most)] for most in (64, 65, 100, 128, 150, 200)]
+        offers = [[item.id for item in source.get_context(task, most)] for most in (96, 97, 110, 128, 150, 200)]
     assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(offers))
 
 
@@ -335,7 +335,7 @@ def test_the_neighbour_of_a_hit_is_a_turn_and_no_fact_between_them() -> None:
         assert kinds[-2:] == ["fact", "message"]
         task = Task(action="ask", parameters={"content": "What is near the tower?"})
         offered = [(one.id, one.reason) for one in RecallSource(memory).get_context(task, 8)]
-        assert [pair for pair in offered if pair[1] != "recalled"] == [("said", "what hit speaks of")]
+        assert [pair for pair in offered if pair[1] != "recalled"] == [("said", "what hit refers to")]
 
 
 def test_facts_of_another_node_are_not_shown() -> None:

@@ -16,7 +16,14 @@ from unicodedata import east_asian_width
 import pytest
 
 import loom
-from loom.context import Candidate, ContextOrchestrator, L1RecentSource, L2ImportantSource, RecallSource
+from loom.context import (
+    BudgetConfig,
+    Candidate,
+    ContextOrchestrator,
+    L1RecentSource,
+    L2ImportantSource,
+    RecallSource,
+)
 from loom.context.rendering import READING_RULE
 from loom.errors import InvalidInput, OverBudget
 from loom.everyday import Memory
@@ -128,11 +135,24 @@ def test_of_the_newest_none_is_shown_behind_one_that_has_no_room(memory: Memory)
         text = f"The heron {number} was seen {number} times at pond {7 * number}, and {number} others with it."
         tell(memory, ("user", text), session="a")
     tell(memory, ("user", "Fine."), ("user", "Then let us speak of something else. " * 12), session="b")
-    context = memory.context("Where was the heron seen?", budget=600)
+    config = BudgetConfig(l1_ratio=0.04, l2_ratio=0.0, l3_l4_ratio=0.9)
+    sources = [RecallSource(memory), L1RecentSource(memory)]
+    orchestrator = ContextOrchestrator(memory.counter, sources, config=config)
+    context = orchestrator.build(query="Where was the heron seen?", budget=600)
     assert not [item.text for item in context.items if item.source == "l1"]
     tell(memory, ("user", "Until tomorrow."), session="b", began=BEGAN + timedelta(hours=1))
-    context = memory.context("Where was the heron seen?", budget=600)
+    context = orchestrator.build(query="Where was the heron seen?", budget=600)
     assert [item.text for item in context.items if item.source == "l1"] == ["Until tomorrow."]
+
+
+def test_without_a_session_the_newest_take_only_room_that_recall_leaves(memory: Memory) -> None:
+    for number in range(60):
+        text = f"The heron {number} was seen {number} times at pond {7 * number}, and {number} others with it."
+        tell(memory, ("user", text), session="a")
+    tell(memory, ("user", "Until tomorrow."), session="b")
+    small, large = (memory.context("Where was the heron seen?", budget=budget) for budget in (600, 3000))
+    assert "Until tomorrow." not in [item.text for item in small.items]
+    assert [item.text for item in large.items if item.source == "l1"] == ["Until tomorrow."]
 
 
 def test_a_chinese_sentence_stands_alone_and_a_few_signs_do_not(memory: Memory) -> None:

@@ -20,9 +20,14 @@ import pytest
 import loom
 from loom import cli
 from loom.cli.manual import manual
+from loom.context.strategies import EventWeights
 from loom.fractal.memory import MemoryEntry, MemoryScope
-from loom.settings import PROFILES, SETTINGS, SHARED_SETTINGS, Settings, load_settings
+from loom.memory.compaction import CompactionConfig
+from loom.memory.compression import L4Compressor
+from loom.settings import EVICTION_WEIGHTS, PROFILES, SETTINGS, SHARED_SETTINGS, Settings, load_settings
 from loom.testing import Call, Request, ScriptedModel
+from loom.text.statement_kinds import WEIGHTS, StatementKind
+from loom.tiers.migration import TierRules
 from loom.types import Fact, MemoryQuery, MemoryTier, MemoryType, MemoryUnit, TaskSummary
 
 ROOT = Path(__file__).parent.parent
@@ -452,6 +457,28 @@ def test_tiers_and_kinds_have_the_values_of_the_requirements() -> None:
     # The aliases are other names of the same members.
     assert (MemoryTier.L1_RAW_IO, MemoryTier.L4_GLOBAL) == (MemoryTier.L1, MemoryTier.L4)
     assert {"task", "context", "fact", "summary"} <= {kind.value for kind in MemoryType}
+
+
+def test_defaults_have_the_numbers_of_the_requirements() -> None:
+    config = CompactionConfig()
+    assert (config.trigger_threshold, config.target_ratio, config.min_importance) == (0.8, 0.6, 0.3)
+    merging = L4Compressor()
+    assert (merging.threshold, merging.similarity_threshold, merging.min_cluster_size) == (150, 0.75, 3)
+    assert merging.fidelity_threshold == 0.5
+    assert {name: (one.recency, one.frequency, one.relevance) for name, one in EVICTION_WEIGHTS.items()} == {
+        "default": (0.5, 0.3, 0.2),
+        "dialogue": (0.7, 0.2, 0.1),
+        "knowledge": (0.3, 0.5, 0.2),
+        "context": (0.3, 0.2, 0.5),
+        "without_vectors": (0.7, 0.3, 0.0),
+    }
+    kinds = StatementKind
+    scored = (kinds.FIX, kinds.CHANGE, kinds.TEST, kinds.DECISION, kinds.STATE, kinds.THOUGHT)
+    assert [10 * WEIGHTS[kind] for kind in scored] == [10, 8, 7, 6, 5, 2]
+    assert WEIGHTS[kinds.ERROR] == 0.8  # an error is kept with its fix
+    events = EventWeights()
+    assert (events.time, events.action, events.relevance, events.node) == (0.4, 0.25, 0.2, 0.15)
+    assert TierRules.of(Settings()).budgets == {"l1": 8_000, "l2": 16_000, "l3": 32_000, "l4": 100_000}
 
 
 def test_units_summaries_facts_and_queries_have_the_fields_of_the_requirements() -> None:

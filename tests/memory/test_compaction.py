@@ -219,6 +219,7 @@ def test_the_compactor_of_the_documents_runs_as_it_stands(memory: loom.Memory) -
     )
     assert compactor.should_compact() == (memory.get_stats()["l3_token_usage"] >= 1_600)
     result = compactor.compact()
+    assert memory.summaries()
     for summary in memory.summaries():
         segments = segment_store.retrieve(summary.sources)
         assert [segment.content for segment in segments] == [originals(memory)[one] for one in summary.sources]

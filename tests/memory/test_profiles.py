@@ -145,6 +145,23 @@ def test_use_brings_back_what_the_profile_would_admit() -> None:
             assert stats["l2_token_usage"] <= 100
 
 
+def test_the_eviction_of_a_store_looks_at_the_last_use_but_one() -> None:
+    """LRU-2: a record that was used once has its writing as the last but one, an unused one has none."""
+    with opened("lcr") as memory:
+        for number in range(3):
+            memory.add_task(task(number))
+        for used in ("t2", "t2", "t1", "t2"):
+            memory.get_task(used)
+        residents = sorted(memory.store.residents(memory.settings.node_id, "l2"))
+        assert [one.uses for one in residents] == [0, 1, 3]
+        never, once, often = residents
+        assert never.previous_at is None
+        assert once.previous_at == once.written_at < once.last_at
+        known = memory.access_record("t2")
+        assert known is not None
+        assert [often.previous_at, often.last_at] == [moment.timestamp() for moment in known.timestamps]
+
+
 def test_what_comes_back_leaves_no_stand_in_behind() -> None:
     with opened("lcr", **SAME_BUDGETS) as memory:
         for number in range(15):

@@ -278,12 +278,23 @@ def test_a_promotion_that_is_asked_for_is_queued_and_then_done(memory: LoomMemor
     assert asked.job.source_tier is L3
     assert asked.job.target_tier is L2
     assert 0 <= asked.job.priority <= 100
+    assert asked.job.priority == round(100 * asked.scores["n3"])
     assert asked.job.deadline > datetime(2026, 1, 1, tzinfo=UTC)
+    assert asked.job.deadline.microsecond == 50_000  # 50 ms from now; this clock shows whole seconds
     assert memory.migration.jobs() == [asked.job]
     memory.store.add_chore(memory.migration, memory.migration.work)
     assert memory.store.flush().complete
     assert tiers_of(memory, "n3") == ("l2",)
     assert memory.migration.jobs() == []
+
+
+def test_a_promotion_is_a_use(memory: LoomMemory) -> None:
+    before = memory.access_record("n3")
+    memory.promote("n3")
+    after = memory.access_record("n3")
+    assert before is not None
+    assert after is not None
+    assert after.access_count == before.access_count + 1
 
 
 def test_what_is_cold_is_refused_with_its_score(memory: LoomMemory) -> None:
@@ -488,6 +499,9 @@ def test_bad_input_is_refused_with_what_to_do_and_moves_nothing(memory: LoomMemo
         memory.migration.promote("n3")
     with pytest.raises(InvalidInput, match="trigger_demotion"):
         memory.migration.trigger_promotion(["n3"], trigger=MigrationTrigger.GC_PRESSURE)
+    for target, trigger in ((L2, MigrationTrigger.FOCUS_REFERENCE), (L1, MigrationTrigger.EXPLICIT_ACCESS)):
+        with pytest.raises(InvalidInput, match="a focus reference leads to L1"):
+            memory.migration.trigger_promotion(["n3"], target, trigger)
     with pytest.raises(InvalidInput, match="trigger_promotion"):
         memory.migration.trigger_demotion(L2, Pressure.SOFT, MigrationTrigger.FOCUS_REFERENCE)
     with pytest.raises(InvalidInput, match="pressure 'enormous' does not exist"):

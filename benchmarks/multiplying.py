@@ -44,7 +44,7 @@ def multiply(engine: Engine, connection: psycopg.Connection[Any], times: int) ->
     rows = run(f"SELECT {_COLUMNS[1:-1]} FROM {{records}} WHERE namespace = %s ORDER BY seq", own)
     vectors = run("SELECT seq, space, record FROM {vectors} WHERE namespace = %s ORDER BY record", own)
     files = run("SELECT kind, file, count FROM {segments} WHERE namespace = %s", own)
-    space, dimensions = engine_space(connection, engine)
+    space, dimensions = _space(connection, engine)
     for copy in range(1, times):
         shift = copy * span
         with connection.cursor().copy(f"COPY {table['records']} {_COLUMNS} FROM STDIN".encode()) as into:
@@ -68,11 +68,11 @@ def multiply(engine: Engine, connection: psycopg.Connection[Any], times: int) ->
         connection.execute(f"ANALYZE {table[name]}".encode())
 
 
-def engine_space(connection: psycopg.Connection[Any], engine: Engine) -> tuple[int, int]:
-    """The number and the dimensions of the only embedding space."""
+def _space(connection: psycopg.Connection[Any], engine: Engine) -> tuple[int, int]:
+    """The number and the dimensions of the only embedding space, if there is one."""
     spaces = engine.dialect.table("spaces")
-    ((number, dimensions),) = connection.execute(f"SELECT number, dimensions FROM {spaces}".encode()).fetchall()
-    return number, dimensions
+    found = connection.execute(f"SELECT number, dimensions FROM {spaces}".encode()).fetchone()
+    return found or (0, 1)
 
 
 def _records(own: int, rows: list[tuple[Any, ...]], copy: int, shift: int) -> Iterator[list[Any]]:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.postgres [write batch recall cold ...] [--rounds 30] [--records 20000] [--questions 100]
                                   [--cold 100000 ...] [--url URL] [--save]
-    python -m benchmarks.postgres large [--large 1000000] [--save]
+    python -m benchmarks.postgres large | codes [--large 1000000] [--copies 10] [--save]
     python -m benchmarks.postgres worker [--records 20000] [--save]
 
 `write`: one `remember` beside one INSERT of the same row, every value of it, by psycopg in autocommit, into a table
@@ -11,10 +11,10 @@ rows and the bare token counter. `recall`: the same questions on a server and on
 changed meanwhile, by words, and with vectors too; for each question the best of the rounds. `cold`: a new process
 with an empty cache opens a store of many records and asks; then it asks another question.
 
-The others run only if they are named, alone, and are saved as results of their own. `large`: a store of a million
-records with vectors (ten copies of a hundred thousand; see `benchmarks.multiplying`), its cold host, and searches by
-a host with the codes of the vectors beside one with all of them. `worker`: how fast one worker indexes a namespace,
-beside how fast several threads commit single writes to it.
+The others run only if they are named, alone, and are saved as results of their own. `large`: the cold host of a store
+of a million records (ten copies of a hundred thousand; see `benchmarks.multiplying`). `codes`: searches in such a
+store with vectors, by a host that has their codes beside one that has all of them. `worker`: how fast one worker
+indexes a namespace, beside how fast several threads commit single writes to it.
 `failover`: five kills of a primary with two synchronous standbys while threads write (`make soak` has it as a test).
 
 The server is that of the tests, with fsync. The client and the server have a core each, as two hosts have: on one
@@ -49,8 +49,10 @@ from benchmarks.measuring import Side, best_by_query, messages, percentile, prin
 from benchmarks.multiplying import multiply
 from loom.everyday import Memory, open_memory
 from loom.models.embedders import FakeEmbedder
+from loom.protocol import utc_now
 from loom.storage import open_store
 from loom.storage.contract import Filter, Store
+from loom.storage.postgres.namespace_engine import Engine
 from loom.storage.search_view import search_vectors
 from tests.postgres_server import PostgresServer, find_programs, running_server
 from tests.stress.test_postgres_failover import fail_over
@@ -58,7 +60,7 @@ from tests.stress.test_postgres_failover import fail_over
 __all__ = ["main"]
 
 _PARTS = ("write", "batch", "recall", "cold")
-_ALONE = ("large", "worker", "failover")
+_ALONE = ("large", "codes", "worker", "failover")
 _KILLS = 5
 _BATCH = 1_000
 _FILLED_BY = 5_000
@@ -301,7 +303,7 @@ def cold(given: PostgresServer, folder: Path, options: argparse.Namespace) -> di
     return found
 
 
-def first_answers(url: str, folder: Path, records: int) -> dict[str, Any]:
+def first_answers(url: str, folder: Path, records: int, runs: int = 5) -> dict[str, Any]:
     """The first answers of new hosts, each with an empty cache, and the bytes that one fetched."""
     base = url.partition("&cache=")[0]
     caches: list[Path] = []
@@ -310,7 +312,7 @@ def first_answers(url: str, folder: Path, records: int) -> dict[str, Any]:
         caches.append(Path(tempfile.mkdtemp(dir=folder)))
         return f"{base}&cache={caches[-1]}"
 
-    taken = steps(new_host, records, "server")
+    taken = steps(new_host, records, "server", runs)
     fetched_mb = fetched(caches[-1]) / 1e6
     print(f"  {fetched_mb:.0f} MB of index fetched", flush=True)
     for cache in caches:
@@ -342,26 +344,40 @@ def steps(place: Callable[[], str], records: int, name: str, runs: int = 5) -> d
 
 
 def large(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """A large store: its cold host, and searches from codes only beside searches from whole vectors."""
+    """The cold host of a large store without vectors."""
+    url, filled = made_of_copies(given, folder, options, "none")
+    return {"records": options.large, "filled": filled} | first_answers(url, folder, options.large, 3)
+
+
+def made_of_copies(
+    given: PostgresServer, folder: Path, options: argparse.Namespace, embedder: Any
+) -> tuple[str, dict[str, float]]:
+    """The URL of a large store, and what filling it took."""
     records: int = options.large
     url = store_url(given, folder, f"large_{records}")
     started, cpu = time.perf_counter(), time.process_time()
-    with open_memory(url, embedder=MadeUp(), derive=False) as memory:
+    with open_memory(url, embedder=embedder, derive=False) as memory:
         fill(memory, records // options.copies)
-        engine = memory.store.engine  # type: ignore[attr-defined]
-        if options.copies > 1:
-            with psycopg.connect(given.url, autocommit=True) as connection:
-                multiply(engine, connection, options.copies)
-    with open_memory(url, embedder=MadeUp(), derive=False) as memory:
+    engine = Engine.acquire(url, "default", clock=utc_now)  # without a worker, which would join index files meanwhile
+    with psycopg.connect(given.url, autocommit=True) as connection:
+        multiply(engine, connection, options.copies)
+    engine.release()
+    with open_memory(url, embedder=embedder, derive=False) as memory:
         report = memory.flush()  # joins index files
-        if not report.complete or memory.get_stats()["vectors"] != records:
-            raise SystemExit(f"not everything was indexed: {report}")
-        is_readable = memory.get(memory.list(limit=1).records[0].id) is not None
-    if not is_readable:
-        raise SystemExit("the records of a copy cannot be read")
+        stats = memory.get_stats()
+        if not report.complete or stats["indexed"] != records:
+            raise SystemExit(f"not everything was indexed: {report}, {stats}")
+        if memory.get(memory.list(limit=1).records[0].id) is None:
+            raise SystemExit("the records of a copy cannot be read")
     filled = {"wall_s": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
-    print(f"  {records:,} records with vectors written and indexed: {filled}", flush=True)
-    found: dict[str, Any] = {"records": records, "filled": filled, "cold": first_answers(url, folder, records)}
+    print(f"  {records:,} records written and indexed: {filled}", flush=True)
+    return url, filled
+
+
+def codes(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Searches by a host that has the codes of the vectors, beside one that has the vectors."""
+    url, filled = made_of_copies(given, folder, options, MadeUp())
+    found: dict[str, Any] = {"vectors": options.large, "filled": filled}
     base = url.partition("&cache=")[0]
     asked = np.random.default_rng(7).standard_normal((options.questions, _DIMENSIONS)).astype(np.float32)
     answers: dict[str, list[Any]] = {}
@@ -499,7 +515,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             kept["longest_s"] = max(kept["pauses_s"])
             print(kept)
         return
-    measured = {"write": write, "batch": batch, "recall": recall, "cold": cold, "large": large, "worker": worker}
+    measured = {
+        "write": write,
+        "batch": batch,
+        "recall": recall,
+        "cold": cold,
+        "large": large,
+        "codes": codes,
+        "worker": worker,
+    }
     alone = {*_ALONE} & {*options.parts}
     if alone and len(options.parts) > 1:
         parser.error(f"{', '.join(sorted(alone))} is measured alone")

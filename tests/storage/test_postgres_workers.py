@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from loom.storage import open_store
-from loom.storage.contract import Draft, Filter, Store
+from loom.storage.contract import Draft, Filter, LeaseLost, Publish, Store
 from tests.postgres_server import PostgresServer
 
 pytest.importorskip("psycopg")
@@ -150,3 +150,35 @@ def test_a_text_that_is_forgotten_while_it_is_embedded_gets_no_vector(postgres_u
     assert store.check().ok
     store.close()
     other.close()
+
+
+def test_a_host_that_lost_the_lease_while_it_worked_publishes_nothing(
+    postgres_url: str, tmp_path: Path, execute: Execute
+) -> None:
+    store = host(postgres_url, tmp_path / "one")
+    outcomes: list[str] = []
+    done = threading.Event()
+
+    def chore(publish: Publish, _: bool) -> bool:
+        if not outcomes:
+            outcomes.append("works")
+            # It is paused for longer than its lease, and another host takes the work over.
+            execute("UPDATE SCHEMA.leases SET owner = 'another host', number = number + 1")
+            try:
+                with publish() as transaction:
+                    transaction.put_entry("late", 1, writer="one")
+                outcomes.append("published")
+            except LeaseLost:
+                outcomes.append("refused")
+                raise
+            finally:
+                execute("UPDATE SCHEMA.leases SET expires_at = 0")
+                done.set()
+        return False
+
+    store.add_chore("late", chore)
+    store.wake_worker()
+    assert done.wait(WITHIN_S)
+    store.close()
+    assert outcomes == ["works", "refused"]
+    assert execute("SELECT count(*) FROM SCHEMA.entries") == [(0,)]

@@ -15,6 +15,7 @@ import pytest
 import loom
 from loom.errors import InvalidInput
 from loom.everyday import Memory
+from loom.recall import search
 from loom.recall.hits import Hit
 from loom.recall.propagation import spread
 from loom.recall.relevance import SIGNALS, neighbours, pooled
@@ -165,6 +166,21 @@ def test_a_question_for_titles_prefers_a_text_that_names_one(memory: Memory, que
     memory.remember("She has read a lot, at last.", id="none")
     memory.remember("She has read a lot, at last Moby Dick.", id="title")
     assert ids(memory.recall(question))[0] == "title"
+
+
+def test_a_small_store_is_searched_more_thoroughly_than_a_large_one(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.remember([f"The harbour in the year {number}." for number in range(150)])
+
+    def candidates() -> int:
+        explained = memory.recall("harbour", limit=10, explain=True)
+        assert len(explained.hits) == 10
+        return len(explained.candidates)
+
+    small = candidates()
+    monkeypatch.setattr(search, "_LARGE", 100)
+    assert candidates() < 50 < 100 <= small
 
 
 def test_captions_and_other_texts_in_the_metadata_are_found(memory: Memory) -> None:

@@ -113,7 +113,7 @@ _LONG_NEIGHBOUR = 64
 # ones. From 0.15 to 0.25 each of the sets of `benchmarks.recall` gains (docs/context.md).
 _WORTH_BY_SIZE = 0.2
 # The sizes of the first group of hits that is ordered in this way, and of the other groups.
-_FIRST_GROUP = 96
+_FIRST_GROUP = 64
 _GROUP = 32
 # The average size is estimated from this many of the newest records.
 _SAMPLE = 32
@@ -546,7 +546,7 @@ class RecallSource(_TierSource):
 
 
 def _last_rank(rank: int) -> int:
-    """The last rank of the group that contains this rank. Groups end at 96, 128, 160, ...
+    """The last rank of the group that contains this rank. Groups end at 64, 96, 128, ...
 
     Each group is ordered separately, so the order of the hits does not depend on their number.
     """

@@ -14,6 +14,7 @@ import pytest
 
 from loom.errors import InvalidInput, LanguageModelError, LoomError
 from loom.knowledge.summarizer import COMPRESS_CONFIG
+from loom.models.endpoint import parsed_json
 from loom.models.language_model import (
     HttpLanguageModel,
     LanguageModel,
@@ -299,6 +300,29 @@ def test_brackets_in_a_text_are_no_nesting(endpoint: Endpoint) -> None:
     text = "[{" * 5_000 + '\\"' + "]" * 50
     endpoint.plan = [saying(text)]
     assert client(endpoint).complete(PROMPT) == text
+
+
+def test_an_answer_of_very_many_parts_is_refused_before_it_is_parsed() -> None:
+    """Parsed, it would take many times the memory of its text."""
+    with pytest.raises(ValueError, match="too many parts"):
+        parsed_json(b"[" + b"[]," * 110_000 + b"0]")
+    assert parsed_json(b"[" + b"[]," * 90_000 + b"0]") is not None
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(endpoint: Endpoint) -> None:
+    """Even if the part that arrived is an answer by itself."""
+
+    def cut(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        raw = json.dumps({"choices": [{"message": {"role": "assistant", "content": "half"}}]}).encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(raw) + 100))
+        handler.end_headers()
+        handler.wfile.write(raw)
+        handler.close_connection = True
+
+    endpoint.plan = [cut, saying("whole")]
+    assert client(endpoint).complete(PROMPT) == "whole"
+    assert len(endpoint.requests) == 2
 
 
 def test_an_answer_that_is_too_large_is_refused(endpoint: Endpoint) -> None:

@@ -343,8 +343,9 @@ def test_all_through_a_session_the_conversation_is_whole_while_it_fits(
                 was_whole[turn] = is_whole
 
 
-# The name, the line break and the day of a quotation.
+# The name, the line break and the day of a quotation; and the message around the first one.
 AROUND = 16
+BLOCK = 16
 # Reasons for which a memory is left out however much room there is.
 REDUNDANT = (
     "says the same as",
@@ -357,7 +358,8 @@ REDUNDANT = (
 
 def room_for_more(context: Context) -> list[tuple[str, str]]:
     """What the free room would have held: left out, or shortened."""
-    free = context.budget - context.tokens - AROUND
+    is_first = not (context[-2]["content"] or "").startswith("<memory>")
+    free = context.budget - context.tokens - AROUND - (BLOCK if is_first else 0)
     there = {item.id for item in context.items}
     whole = {item.id for item in context.items if not item.shortened}
     found = [

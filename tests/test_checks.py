@@ -30,6 +30,20 @@ def test_a_whole_number_is_no_truth_value_and_not_too_small(value: Any) -> None:
         checked_whole(value, "limit", 3)
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_a_truth_value_in_the_range_is_no_number(value: bool) -> None:
+    with pytest.raises(InvalidInput, match="limit must be a whole number"):
+        checked_whole(value, "limit")
+    with pytest.raises(InvalidInput, match="share must be a number"):
+        checked_number(value, "share")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_is_finite_without_a_range(value: float) -> None:
+    with pytest.raises(InvalidInput, match="share must be a number"):
+        checked_number(value, "share")
+
+
 @pytest.mark.parametrize("value", [-0.1, 1.1, True, math.nan, math.inf, "0.5", None])
 def test_a_number_is_finite_and_in_its_range(value: Any) -> None:
     with pytest.raises(InvalidInput, match="share must be a number from 0 to 1, not "):

@@ -145,7 +145,9 @@ def test_a_file_that_was_named_and_is_missing_is_an_error(tmp_path: Path) -> Non
         load_settings(environ={"LOOM_CONFIG": str(missing)})
 
 
-@pytest.mark.parametrize("content", [b"node_id = ", b"node_id = '\xff'", b"\x00"])
+@pytest.mark.parametrize(
+    "content", [b"node_id = ", b"node_id = '\xff'", b"\x00", b"node_id = " + b"[" * 50_000], ids=range(4)
+)
 def test_a_file_that_is_not_toml_is_an_error_that_names_it(content: bytes) -> None:
     Path("loom.toml").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"loom\.toml is not valid TOML"):

@@ -316,6 +316,33 @@ def test_of_the_working_tier_the_most_important_comes_first() -> None:
         assert [one.id for one in offered] == ["rule-1", "rule-2"]
 
 
+def test_a_memory_of_several_sources_is_in_a_prompt_once() -> None:
+    """Requirement 95."""
+    with loom.open(embedder="none", derive=False) as memory:
+        memory.remember("The plan of the harbour is 7319.", id="code", role="user", session_id="a", importance=0.9)
+        sources = [L2ImportantSource(memory), RecallSource(memory), L1RecentSource(memory)]
+        for session_id in (None, "a", "b"):
+            context = build(*sources, session_id=session_id)
+            assert str(context.messages).count("7319") == 1
+            assert [one.id for one in context.items] == ["code"]
+            assert sum(source.used for source in context.sources) == 1
+            assert len(context.dropped) == sum(source.offered for source in context.sources) - 1
+
+
+@pytest.mark.parametrize("source", [L2ImportantSource, L3SummarySource])
+def test_a_tier_offers_what_is_of_the_session_of_the_task(source: type[L2ImportantSource | L3SummarySource]) -> None:
+    """Requirement 93."""
+    with loom.open(embedder="none", derive=False, l2_token_budget=200) as memory:
+        for number in range(40):
+            text = f"Rule {number} of the harbour is about ropes and lamps."
+            memory.remember(text, id=f"rule-{number}", session_id=f"s{number % 2}", importance=0.8)
+        for session in ("s0", "s1"):
+            offered = list(source(memory).get_context(Task(action="ask", session_id=session), 30))
+            assert {one.id for one in offered} <= {f"rule-{number}" for number in range(int(session[1]), 40, 2)}
+            assert len(offered) > 1
+        assert len(list(source(memory).get_context(Task(action="ask"), 30))) > len(offered)
+
+
 def test_of_the_archive_the_newest_comes_first() -> None:
     with loom.open(embedder="none", derive=False, l1_token_budget=100, l2_token_budget=120) as memory:
         for number in range(12):

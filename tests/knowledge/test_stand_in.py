@@ -71,13 +71,15 @@ def test_a_short_task_is_kept_whole_and_claims_no_omission(memory: LoomMemory, t
 
 def test_it_carries_what_the_flow_needs(memory: LoomMemory) -> None:
     """Requirement 21: task_id, importance, session_id and created_at beside the four parts."""
-    task = Task(action="node.planning", parameters={"goal": "ship it"}, session_id="s1")
+    tags = ["release", "harbour", "may", "more than three"]
+    task = Task(action="node.planning", parameters={"goal": "ship it"}, session_id="s1", metadata={"tags": tags})
     memory.add_task(task)
     record = memory.get(task.task_id)
     assert record is not None
     summary = stand_in(record)
     assert (summary.task_id, summary.session_id, summary.importance) == (task.task_id, "s1", 0.8)
     assert summary.created_at == task.created_at
+    assert summary.tags == tags[:3]
 
 
 def test_the_same_memory_gives_the_same_stand_in(memory: LoomMemory) -> None:

@@ -169,6 +169,14 @@ def test_versions_and_flags_that_are_not_known_are_refused(snapshot: Path, tmp_p
         refused(path, match)
 
 
+def test_a_flipped_bit_in_the_header_is_noticed_at_opening(snapshot: Path, tmp_path: Path) -> None:
+    head = bytearray(snapshot.read_bytes())
+    head[9] ^= 1  # in the moment
+    path = tmp_path / "flipped.hctx"
+    path.write_bytes(head)
+    refused(path, "its header does not match its checksum")
+
+
 @pytest.mark.parametrize(
     ("parts", "index", "match"),
     [
@@ -176,7 +184,8 @@ def test_versions_and_flags_that_are_not_known_are_refused(snapshot: Path, tmp_p
         ([frame(4, ROW), frame(5, ROW), frame(4, ROW)], [[4, 2, 2, 14, 32], [5, 1, 1, 7, 16]], "index|order"),
         ([frame(77, ROW)], [[77, 1, 1, 7, 16]], "unknown"),
         ([frame(4, ROW)], [], "not in the index"),
-        ([frame(4, ROW)], [[4, 1, 2, 7, 16]], "what the index says"),
+        ([frame(4, ROW)], [[4, 1, 2, 7, 16]], "cannot be what the index says"),
+        ([frame(4, ROW)], [[4, 1, 0, 7, 16]], "is not what the index says"),
         ([frame(4, ROW)], [[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "missing|what the index says"),
         ([frame(4, ROW, nothing=1)], [[4, 1, 1, 7, 16]], "says it has"),
         ([frame(4, ROW, raw_bytes=1 << 31)], [[4, 1, 1, 7, 16]], "says it has"),
@@ -191,9 +200,9 @@ def test_versions_and_flags_that_are_not_known_are_refused(snapshot: Path, tmp_p
         ([frame(4, ROW[:2])], [[4, 1, 0, 2, 11]], "cut short"),
         ([frame(4, struct.pack("<I", LARGEST_ROW + 1))], [[4, 1, 1, 4, 13]], "says it has"),
         ([], [[1]], "index"),
-        ([], [[1, -1, 0, 0, 0]], "index"),
-        ([], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]], "index"),
-        ([], [[1, True, 1, 1, 1]], "index"),
+        ([], [[1, -1, 0, 0, 0]], "its index makes no sense"),
+        ([], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]], "its index makes no sense"),
+        ([], [[1, True, 1, 1, 1]], "its index makes no sense"),
         ([], {"sections": 4}, "index"),
     ],
 )
@@ -510,6 +519,14 @@ def _setting(rows: dict[int, list[Any]], key: str, value: str) -> None:
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_snapshot_with_right_checksums_is_refused(snapshot: Path, tmp_path: Path, name: str) -> None:
     refused(forged(snapshot, tmp_path / "forged.hctx", FORGERIES[name]))
+
+
+def test_a_row_outside_of_what_a_snapshot_covers_is_named(snapshot: Path, tmp_path: Path) -> None:
+    """Before it is stored: no other check has to notice it."""
+    later = forged(snapshot, tmp_path / "later.hctx", put(Section.RECORDS, 0, 99_999))
+    refused(later, "number 99999 is outside of what this snapshot covers")
+    elsewhere = forged(snapshot, tmp_path / "elsewhere.hctx", put(Section.RECORDS, 1, 77))
+    refused(elsewhere, "a row is of namespace 77")
 
 
 def test_a_snapshot_that_was_taken_apart_and_put_together_again_is_sound(snapshot: Path, tmp_path: Path) -> None:

@@ -189,8 +189,18 @@ def test_a_wrong_size_is_refused(difference: int) -> None:
 
 @pytest.mark.parametrize("raw_bytes", [0, -1, 2**31, 2**62])
 def test_a_size_that_no_block_has_is_refused(raw_bytes: int) -> None:
-    with pytest.raises(DamagedBlock):
+    """Before anything of that size is decompressed."""
+    with pytest.raises(DamagedBlock, match=f"a block of {raw_bytes} bytes"):
         Block(compress([Text(1, "x", None)], None)[0], raw_bytes, None)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_sizes_that_do_not_add_up_to_the_payload_are_refused(size: int) -> None:
+    table = np.array([1, 2], dtype="<u4").tobytes() + np.array([7], dtype="<i8").tobytes()
+    sizes = np.array([size, 0xFFFFFFFF], dtype="<u4").tobytes()
+    payload = table + sizes + b"[]" + b"text"
+    with pytest.raises(DamagedBlock, match="does not fit it"):
+        Block(zstd.compress(payload), len(payload), None)
 
 
 # The size of a process says what a bomb took; the process must be young, so it is one of its own.

@@ -179,7 +179,7 @@ def test_a_small_store_is_searched_more_thoroughly_than_a_large_one(
         return len(explained.candidates)
 
     small = candidates()
-    monkeypatch.setattr(search, "_LARGE", 100)
+    monkeypatch.setattr(search, "LARGE_STORE", 100)
     assert candidates() < 50 < 100 <= small
 
 

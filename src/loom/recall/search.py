@@ -37,20 +37,21 @@ from loom.text.statement_kinds import without_opening
 from loom.text.unstated import is_acknowledgement
 from loom.text.words import query_terms
 
-__all__ = ["CandidateExplanation", "Explanation", "Nearest", "Reranker", "question_vector", "recall"]
+__all__ = ["LARGE_STORE", "CandidateExplanation", "Explanation", "Nearest", "Reranker", "question_vector", "recall"]
 
 log = logging.getLogger("loom.recall")
 
+LARGE_STORE = 20_000
+"""From this many records on, fewer candidates are scored: in a smaller store, more of them cost little."""
+
 # The number of candidates by words for each hit wanted; meaning nominates a third of that, since a vector costs more
 # to score and its far neighbours are rarely right. All small limits have the same number, so a shorter answer is the
-# beginning of a longer one. In a store of fewer than `_LARGE` records, more cost little. Recall@10 in answers of ten
-# with 30 and 100 candidates and with 10 and 30 seeds: LoCoMo 83.3 and 84.3 %, REALTALK 70.9 and 72.9, BEAM 65.9 and
-# 68.1, agents with tools 85.2 and 84.8.
+# beginning of a longer one. Recall@10 in answers of ten from a small store, with 30 and 100 candidates and 10 and 30
+# seeds: LoCoMo 83.3 and 84.3 %, REALTALK 70.9 and 72.9, BEAM 65.9 and 68.1, agents with tools 85.2 and 84.8.
 _CANDIDATES = 3
 _FEWEST_CANDIDATES = 30
 _FEWEST_IN_SMALL = 100
 _MEANT_SHARE = 3
-_LARGE = 20_000
 # The number of best candidates whose conversation is read, the turns read before and after each, and the number of
 # terms that links follow.
 _FEWEST_SEEDS = 10
@@ -235,7 +236,7 @@ class _Reading:
         weights = self.weights if isinstance(self.weights, Weights) else self.weights()
         # If the vectors do not follow the texts, words alone answer.
         is_understood = self.vector is not None and understood(view, self.asked.text)
-        fewest = _FEWEST_SEEDS_IN_SMALL if view.text.documents < _LARGE else _FEWEST_SEEDS
+        fewest = _FEWEST_SEEDS_IN_SMALL if view.text.documents < LARGE_STORE else _FEWEST_SEEDS
         probe = Probe(
             self.asked.words,
             self.asked.marks,
@@ -263,7 +264,7 @@ class _Reading:
         return found
 
     def _search(self, view: SearchView, probe: Probe, weights: Weights) -> _Answer:
-        fewest = _FEWEST_IN_SMALL if view.text.documents < _LARGE else _FEWEST_CANDIDATES
+        fewest = _FEWEST_IN_SMALL if view.text.documents < LARGE_STORE else _FEWEST_CANDIDATES
         count = max(self.pool * _CANDIDATES, fewest)
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)

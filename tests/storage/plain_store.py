@@ -36,7 +36,7 @@ from loom.errors import (
 )
 from loom.index import text_index, vector_index
 from loom.index.analysis import embedded_text, index_terms
-from loom.index.doc_values import DocValues, of_rows
+from loom.index.doc_values import DocValues, of_row
 from loom.protocol import Clock, new_id, utc_now
 from loom.storage.contract import (
     DERIVE,
@@ -1260,18 +1260,20 @@ class _View:
 
     def _doc_values(self, seqs: Iterable[int]) -> list[DocValues]:
         records = self._store.records(seqs).values()
-        return of_rows(
-            (
-                one.seq,
-                None if one.session_id is None else hash_bits(one.session_id),
-                to_micros(one.created_at),
-                one.importance,
-                one.name,
-                one.role,
-                one.tokens,
+        return [
+            of_row(
+                (
+                    one.seq,
+                    None if one.session_id is None else hash_bits(one.session_id),
+                    to_micros(one.created_at),
+                    one.importance,
+                    one.name,
+                    one.role,
+                    one.tokens,
+                )
             )
             for one in records
-        )
+        ]
 
     def beside(self, one: DocValues, wanted: Filter, limit: int, *, before: bool) -> list[DocValues]:
         session = self._state.kept[one.seq].draft.session_id

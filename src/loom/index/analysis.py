@@ -104,7 +104,6 @@ def speaker_mark(term: str) -> str:
 
 
 def role_mark(role: str) -> str:
-    """The mark of the records of a role."""
     return f"\x1fr{role.casefold()}"
 
 

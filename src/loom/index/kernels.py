@@ -58,7 +58,6 @@ class PostingLists(NamedTuple):
     """Keeps the arrays alive that the sources point to."""
 
     def first(self, count: int) -> PostingLists:
-        """The first `count` lists."""
         return self if count >= len(self.weights) else self._replace(weights=self.weights[:count])
 
 
@@ -92,8 +91,7 @@ def address(array: npt.NDArray[Any]) -> int:
     """The address of the values of a contiguous array; 0 for an empty one."""
     if array.flags.writeable and array.size:  # four times as fast as below, which is 2 % of a search
         return ctypes.addressof(_begin(array.data))
-    place: int = array.__array_interface__["data"][0]
-    return place
+    return int(array.__array_interface__["data"][0])
 
 
 class Kernels:
@@ -141,8 +139,7 @@ class Kernels:
         if limit > len(sums):
             return 0.0
         heap = np.empty(limit)
-        found: float = self._threshold(address(sums), len(sums), limit, address(heap))
-        return found
+        return float(self._threshold(address(sums), len(sums), limit, address(heap)))
 
     def select(self, sums: _Doubles, lowest: float) -> tuple[_Numbers, _Doubles]:
         """The places, ascending, and the values of the sums that are above zero and at least `lowest`."""

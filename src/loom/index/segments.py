@@ -91,16 +91,13 @@ class Segment(NamedTuple):
         """
         if self.checksums is None:
             return []
-        chosen = self.arrays if names is None else names
-        return [name for name in chosen if self._checksum_of(name) != self.checksums[name]]
+        return [name for name in names or self.arrays if self._checksum_of(name) != self.checksums[name]]
 
     def _checksum_of(self, name: str) -> int | None:
         return _checksum(self.arrays[name]) if self.file is None else self.file.checksum(name)
 
 
 class MappedFile:
-    """The open file of a mapped segment."""
-
     __slots__ = ("_descriptor", "_modified_ns", "_places", "_size")
 
     def __init__(self, descriptor: int, found: os.stat_result, places: Mapping[str, tuple[int, int]]) -> None:

@@ -16,8 +16,9 @@ from loom.errors import InvalidInput
 from loom.index.doc_values import DocValues
 from loom.index.segments import DamagedSegment, Segment
 from loom.index.text_postings import Keys, Numbers, Scores, SegmentPostings
-from loom.index.text_scoring import DEFAULT_LIMITS, K1, SILENT, B, QueryPlan, TextLimits, plan_query
-from loom.index.text_segments import build, check, merge, term_hash, verify, without
+from loom.index.text_scoring import DEFAULT_LIMITS, K1, SILENT, B, QueryPlan, TextLimits
+from loom.index.text_segments import build, merge, term_hash, verify, without
+from loom.index.text_segments import checked_arrays as check
 from loom.index.text_tail import TextTail
 
 __all__ = [
@@ -121,7 +122,7 @@ class TextIndex:
             raise InvalidInput(f"limit must not be negative, not {limit}")
         try:
             plan = self._plan(query, k1, b)
-            if plan.finds_nothing or not limit:
+            if not plan.terms or not limit:
                 return np.empty(0, dtype=np.int64), np.empty(0)
             return plan.search(limit) if among is None else plan.search_among(limit, among)
         except IndexError as error:
@@ -194,6 +195,6 @@ class TextIndex:
         plan = self._plans.get(asked)
         if plan is None:
             kept = dict(list(self._plans.items())[-1:])
-            plan = kept[asked] = plan_query(query, self._segments, self._tail, k1, b, self._limits)
+            plan = kept[asked] = QueryPlan(query, self._segments, self._tail, k1, b, self._limits)
             self._plans = kept
         return plan

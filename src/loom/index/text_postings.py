@@ -150,13 +150,10 @@ class SegmentPostings:
         by one without a table: each write to the tail changes the statistics, and the table of a store of long
         documents has thousands of pairs. The bits are the same.
         """
-        table = self._table
-        if table is None or table[0] != statistics:
-            if 2 * len(codes) < len(self._pair_lengths):
-                return _impacts(self._pair_frequencies[codes], self._pair_lengths[codes], statistics) * weight
-            table = (statistics, _impacts(self._pair_frequencies, self._pair_lengths, statistics))
-            self._table = table
-        impacts = table[1]
+        is_known = self._table is not None and self._table[0] == statistics
+        if not is_known and 2 * len(codes) < len(self._pair_lengths):
+            return _impacts(self._pair_frequencies[codes], self._pair_lengths[codes], statistics) * weight
+        impacts = self.impacts(statistics)
         if isinstance(weight, float) and len(impacts) < len(codes):
             return (impacts * weight).take(codes)
         contributions = impacts.take(codes)
@@ -164,7 +161,6 @@ class SegmentPostings:
         return contributions
 
     def impacts(self, statistics: Statistics) -> Scores:
-        """The impact of each code."""
         if self._table is None or self._table[0] != statistics:
             self._table = (statistics, _impacts(self._pair_frequencies, self._pair_lengths, statistics))
         return self._table[1]
@@ -225,7 +221,6 @@ class TailPostings:
         return self.keys.searchsorted(keys, side="right") - 1
 
     def contributions(self, codes: Array, weight: _Weight, statistics: Statistics) -> Scores:
-        """The weighted impacts of these codes."""
         contributions: Scores = self.impacts(statistics).take(codes)
         contributions *= weight
         return contributions

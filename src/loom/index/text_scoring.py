@@ -12,7 +12,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import count, pairwise
+from itertools import accumulate, count, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ from loom.index.text_postings import (
 from loom.index.text_segments import run_starts, term_hash
 from loom.index.text_tail import TextTail
 
-__all__ = ["DEFAULT_LIMITS", "K1", "SILENT", "B", "QueryPlan", "TextLimits", "plan_query"]
+__all__ = ["DEFAULT_LIMITS", "K1", "SILENT", "B", "QueryPlan", "TextLimits"]
 
 K1 = 0.9
 B = 0.4
@@ -103,92 +103,56 @@ class _Term(NamedTuple):
     lists: list[PostingList]
 
 
-def plan_query(
-    query: Mapping[str, float],
-    segments: Sequence[SegmentPostings],
-    tail: TextTail,
-    k1: float,
-    b: float,
-    limits: TextLimits,
-) -> QueryPlan:
-    """How to answer a query. Raises `InvalidInput` for a weight or a parameter out of range."""
-    if not (k1 >= 0.0 and 0.0 <= b <= 1.0):
-        raise InvalidInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={k1} and b={b}")
-    for weight in query.values():
-        if not SILENT <= weight <= _LARGEST_WEIGHT:
-            raise InvalidInput(
-                f"the weight of a query term must lie between {SILENT} and {_LARGEST_WEIGHT}, not {weight}"
-            )
-    hashes = [term_hash(term) for term in query]
-    recent = tail.view(hashes)
-    lists: list[list[PostingList]] = [[] for _ in hashes]
-    frequencies = [0] * len(hashes)
-    documents, total_length = recent.held, recent.total_length
-    for number, source in enumerate(segments):
-        documents += source.count
-        total_length += source.total_length
-        for place, first, last in source.find_terms(hashes):
-            lists[place].append((number, first, last))
-            frequencies[place] += last - first
-    for place, first, last in recent.lists:
-        lists[place].append((len(segments), first, last))
-        frequencies[place] += last - first
-    weights: list[float] = []
-    terms: list[tuple[bool, float, int, _Term]] = []
-    for row, asked in enumerate(query.values()):
-        frequency, found = frequencies[row], lists[row]
-        weight = asked * math.log(1.0 + (documents - frequency + 0.5) / (frequency + 0.5))
-        weights.append(weight)
-        if found:
-            term = _Term(row, weight, frequency, weight * (k1 + 1.0), found)
-            terms.append((asked == SILENT, -weight, hashes[row], term))
-    terms.sort()
-    average = total_length / documents if total_length else 1.0
-    heard = sum([not entry[0] for entry in terms])
-    return QueryPlan(
-        [*segments, recent] if recent.count else segments,
-        [entry[-1] for entry in terms],
-        heard,
-        documents,
-        Statistics(average, k1, b),
-        weights,
-        frequencies,
-        limits,
-    )
-
-
 class QueryPlan:
     """A query with its terms in descending order of weight, the sources of their postings, and the statistics.
 
     Silent terms come last and are searched only if there are no others. The documents of all sources are numbered
-    consecutively, source by source.
+    consecutively, source by source. Raises `InvalidInput` for a weight or a parameter out of range.
     """
 
     def __init__(
         self,
-        sources: Sequence[Postings],
-        asked: list[_Term],
-        heard: int,
-        documents: int,
-        statistics: Statistics,
-        weights: list[float],
-        frequencies: list[int],
+        query: Mapping[str, float],
+        segments: Sequence[SegmentPostings],
+        tail: TextTail,
+        k1: float,
+        b: float,
         limits: TextLimits,
     ) -> None:
-        # For each term of the query, in its order: the weight with the idf, and the number of documents that have it.
-        self.weights = weights
-        self.frequencies = frequencies
-        self.documents = documents
-        self._terms = asked[:heard] or asked
-        self._postings = sum([term.frequency for term in self._terms])
-        self._asked = asked
-        self._sources = sources
-        self._statistics = statistics
+        if not (k1 >= 0.0 and 0.0 <= b <= 1.0):
+            raise InvalidInput(f"BM25 needs k1 >= 0 and b from 0 to 1, not k1={k1} and b={b}")
+        for weight in query.values():
+            if not SILENT <= weight <= _LARGEST_WEIGHT:
+                raise InvalidInput(
+                    f"the weight of a query term must lie between {SILENT} and {_LARGEST_WEIGHT}, not {weight}"
+                )
+        hashes = [term_hash(term) for term in query]
+        recent = tail.view(hashes)
+        lists: list[list[PostingList]] = [[] for _ in hashes]
+        for number, found in enumerate((*(source.find_terms(hashes) for source in segments), recent.lists)):
+            for place, first, last in found:
+                lists[place].append((number, first, last))
+        # For each term of the query, in its order: the number of documents that have it, and the weight with the idf.
+        self.frequencies = [sum([last - first for _, first, last in own]) for own in lists]
+        self.weights: list[float] = []
+        self.documents = recent.held + sum([source.count for source in segments])
+        total_length = recent.total_length + sum([source.total_length for source in segments])
+        terms: list[tuple[bool, float, int, _Term]] = []
+        for row, (asked, frequency) in enumerate(zip(query.values(), self.frequencies, strict=True)):
+            weight = asked * math.log(1.0 + (self.documents - frequency + 0.5) / (frequency + 0.5))
+            self.weights.append(weight)
+            if lists[row]:
+                term = _Term(row, weight, frequency, weight * (k1 + 1.0), lists[row])
+                terms.append((asked == SILENT, -weight, hashes[row], term))
+        terms.sort()
+        self._asked = [entry[-1] for entry in terms]
+        self.terms = self._asked[: sum([not entry[0] for entry in terms])] or self._asked
+        self._postings = sum([term.frequency for term in self.terms])
+        self._sources: Sequence[Postings] = [*segments, recent] if recent.count else segments
+        self._statistics = Statistics(total_length / self.documents if total_length else 1.0, k1, b)
         self._limits = limits
         self._number = next(_query_numbers)
-        self._bases = [0]
-        for source in sources:
-            self._bases.append(self._bases[-1] + source.count)
+        self._bases = [*accumulate((source.count for source in self._sources), initial=0)]
 
     def search(self, limit: int) -> tuple[Keys, Scores]:
         """Keys and scores of the best documents, best first, ties by ascending key; see `TextIndex`."""
@@ -200,22 +164,15 @@ class QueryPlan:
         """The best of the documents with these ascending keys."""
         chosen, _ = self.find(keys)
         # A lookup costs about as much as reading eight postings, and a search skips most of the postings.
-        if len(chosen) <= 1_024 or 4 * len(chosen) * len(self._terms) <= self._postings:
+        if len(chosen) <= 1_024 or 4 * len(chosen) * len(self.terms) <= self._postings:
             return self._best(chosen, self.scores(chosen), limit)
         return self._search(limit, chosen, True)
-
-    @property
-    def finds_nothing(self) -> bool:
-        """Whether no document has any of the terms."""
-        return not self._terms
 
     @cached_property
     def _bounds_from(self) -> list[float]:
         """The most that the terms from each position on can add to a score."""
-        bounds = [0.0]
-        for term in reversed(self._terms):
-            bounds.append(bounds[-1] + term.bound * (1.0 + _SLACK))
-        return bounds[::-1]
+        bounds = accumulate((term.bound * (1.0 + _SLACK) for term in reversed(self.terms)), initial=0.0)
+        return [*bounds][::-1]
 
     # Keys and numbers
 
@@ -243,7 +200,6 @@ class QueryPlan:
         return np.concatenate(numbers), np.concatenate(places)
 
     def _keys(self, numbers: Numbers) -> Keys:
-        """The keys of the documents with these ascending numbers."""
         keys = np.empty(len(numbers), dtype=np.int64)
         for i, first, last in self._split(numbers):
             source, inside = self._sources[i], numbers[first:last] - self._bases[i]
@@ -258,9 +214,8 @@ class QueryPlan:
     # Scores of given documents
 
     def scores(self, numbers: Numbers) -> Scores:
-        """The scores of the documents with these ascending numbers."""
         scores = np.zeros(len(numbers))
-        self._add_terms(numbers, scores, self._terms)
+        self._add_terms(numbers, scores, self.terms)
         return scores
 
     def contributions(self, numbers: Numbers) -> Scores:
@@ -391,24 +346,24 @@ class QueryPlan:
         documents are near enough to it to be looked up in the lists left.
         """
         if sums.prefers_kernel(self._postings):
-            sums.add_lists(self._all_lists.first(sum([len(term.lists) for term in self._terms])))
+            sums.add_lists(self._all_lists.first(sum([len(term.lists) for term in self.terms])))
             return sums.take_best(limit)
         position = 0
         numbers = np.empty(0, dtype=np.intp)
-        while position < len(self._terms) and len(numbers) < limit:
+        while position < len(self.terms) and len(numbers) < limit:
             position = self._read_batch(sums, position)
             numbers, _ = sums.leading(_SAMPLE_FACTOR * limit)
-        if position == len(self._terms):
+        if position == len(self.terms):
             return sums.take_best(limit)
         known = np.sort(numbers)
         known_scores = sums.of(known)
-        self._add_terms(known, known_scores, self._terms[position:])
+        self._add_terms(known, known_scores, self.terms[position:])
         goal = _nth_highest(known_scores, limit) * (1.0 - _SLACK)
         sums.leave_out(known)
-        while position < len(self._terms):
+        while position < len(self.terms):
             left = self._bounds_from[position]
             if left <= _NEAR * goal:
-                others = sums.select(goal - left, self._terms[position].frequency // _LOOKUP_COST)
+                others = sums.select(goal - left, self.terms[position].frequency // _LOOKUP_COST)
                 if others is not None:
                     break
             position = self._read_batch(sums, position)
@@ -420,11 +375,11 @@ class QueryPlan:
     def _search_budget(self, sums: _ScoreSums, limit: int) -> tuple[Numbers, Scores]:
         """As `_search_exactly`, but reads at most the postings budget and scores at most the shortlist."""
         position, left = 0, self._limits.postings_budget
-        while position < len(self._terms) and self._terms[position].frequency <= left:
-            left -= self._terms[position].frequency
+        while position < len(self.terms) and self.terms[position].frequency <= left:
+            left -= self.terms[position].frequency
             position += 1
-        pending = self._terms[position:]
-        self._read(sums, self._terms[:position])
+        pending = self.terms[position:]
+        self._read(sums, self.terms[:position])
         if pending and left:
             newest, older = self._newest(pending[0], left)
             self._read(sums, [pending[0]._replace(lists=newest)])
@@ -442,10 +397,10 @@ class QueryPlan:
         """Add up the next term, and the following ones while they are small. Returns the next position."""
         first, size = position, 0
         most = max(self._limits.batch_postings, self.documents // _PASS_SHARE)
-        while position < len(self._terms) and (not size or size + self._terms[position].frequency <= most):
-            size += self._terms[position].frequency
+        while position < len(self.terms) and (not size or size + self.terms[position].frequency <= most):
+            size += self.terms[position].frequency
             position += 1
-        self._read(sums, self._terms[first:position])
+        self._read(sums, self.terms[first:position])
         return position
 
     def _read(self, sums: _ScoreSums, terms: Sequence[_Term]) -> None:
@@ -473,9 +428,9 @@ class QueryPlan:
         """The documents that reach the goal with the terms from `position` on, and their full scores."""
         order = np.argsort(numbers)
         numbers, scores = numbers[order], scores[order]
-        while position < len(self._terms) and len(numbers):
-            after = min(position + _TERMS_PER_LOOKUP, len(self._terms))
-            self._add_terms(numbers, scores, self._terms[position:after])
+        while position < len(self.terms) and len(numbers):
+            after = min(position + _TERMS_PER_LOOKUP, len(self.terms))
+            self._add_terms(numbers, scores, self.terms[position:after])
             position = after
             near = (scores >= goal - self._bounds_from[position]).nonzero()[0]
             numbers, scores = numbers[near], scores[near]
@@ -539,7 +494,6 @@ class QueryPlan:
 
 
 def _packed_source(source: Postings, base: int, impacts: Scores) -> bytes:
-    """A source as the kernels read it."""
     bits_at, before_at, words = (0, 0, 0) if source.bitmaps is None else source.bitmaps.addresses
     return SOURCE.pack(
         *source.addresses, address(impacts), bits_at, before_at,
@@ -575,7 +529,6 @@ class _ScoreSums:
         )
 
     def add_lists(self, lists: PostingLists) -> None:
-        """As `add`, by a kernel."""
         compiled = kernels.active
         assert compiled is not None
         self._dense = True
@@ -613,7 +566,6 @@ class _ScoreSums:
             self._met.append(numbers)  # for `clear`; a document that is listed twice is never selected
 
     def of(self, numbers: Numbers) -> Scores:
-        """The sums of these documents."""
         return self._sums.take(numbers)
 
     def _documents(self) -> Numbers:
@@ -653,7 +605,6 @@ class _ScoreSums:
         return (places if self._dense else self._documents().take(places)), sums.take(places)
 
     def select_all(self, lowest: float) -> tuple[Numbers, Scores]:
-        """As `select`, without a limit."""
         selected = self.select(lowest, None)
         assert selected is not None
         return selected
@@ -667,7 +618,6 @@ class _ScoreSums:
         return self.select_all(self.threshold(limit))
 
     def clear(self) -> None:
-        """Set the buffer to zero for the next search."""
         if self._cleared:
             return
         if self._dense or self._filled:

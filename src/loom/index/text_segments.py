@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ __all__ = [
     "KIND",
     "LARGEST_FREQUENCY",
     "build",
-    "check",
     "checked_arrays",
     "merge",
     "run_starts",
@@ -118,11 +116,11 @@ def merge(segments: Sequence[Segment], *, postings_at_once: int = 1 << 20) -> Bu
     counts: list[Array] = []
     done = 0
     for ranges in _hash_ranges(parts, postings_at_once):
-        lists = _merged_lists(parts, ranges, bases, new_codes, new_numbers)
-        end = done + len(lists.documents)
-        documents[done:end], codes[done:end], done = lists.documents, lists.codes, end
-        hashes.append(lists.hashes)
-        counts.append(lists.counts)
+        names, sizes, owners, owned_codes = _merged_lists(parts, ranges, bases, new_codes, new_numbers)
+        end = done + len(owners)
+        documents[done:end], codes[done:end], done = owners, owned_codes, end
+        hashes.append(names)
+        counts.append(sizes)
     starts = np.append(0, np.concatenate(counts).cumsum())
     return _assemble(keys, lengths, doc_values, np.concatenate(hashes), starts, documents, codes, pairs)
 
@@ -133,8 +131,7 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
     No posting, length or doc value of theirs remains, nor the hash of a term that only they had.
     """
     part = checked_arrays(segment)
-    gone = np.fromiter(keys, dtype=np.int64, count=len(keys))
-    kept = ~np.isin(part["keys"], gone)
+    kept = ~np.isin(part["keys"], np.fromiter(keys, dtype=np.int64, count=len(keys)))
     new_numbers = (np.cumsum(kept) - 1).astype(np.uint32)
     postings = kept[part["documents"]]
     counts = np.diff(part["starts"]).astype(np.intp)
@@ -144,11 +141,6 @@ def without(segment: Segment, keys: Collection[int]) -> Built:
     pairs = part["pair_frequencies"][used], part["pair_lengths"][used]
     rest, lengths, doc_values = (part[name][kept] for name in ("keys", "lengths", "doc_values"))
     return _assemble(rest, lengths, doc_values, *_list_bounds(occurrences), owners, codes, pairs)
-
-
-def check(segment: Segment) -> None:
-    """Raise `DamagedSegment` for a segment that this version cannot read."""
-    checked_arrays(segment)
 
 
 def checked_arrays(segment: Segment) -> Mapping[str, Array]:
@@ -227,15 +219,6 @@ def run_starts(values: Array) -> npt.NDArray[np.bool_]:
 # --- Posting lists -----------------------------------------------------------------------------------------
 
 
-class _MergedLists(NamedTuple):
-    """Posting lists in order of their hashes: the length of each, and the documents and codes of all."""
-
-    hashes: Array
-    counts: Array
-    documents: Array
-    codes: Array
-
-
 def _hash_ranges(parts: Sequence[Mapping[str, Array]], postings_at_once: int) -> Iterator[list[tuple[int, int]]]:
     """The terms to merge in each step: a range of places for each part, the same range of hashes in all.
 
@@ -254,8 +237,11 @@ def _merged_lists(
     bases: Array,
     new_codes: Sequence[Array],
     new_numbers: Array | None,
-) -> _MergedLists:
-    """The posting lists of these terms in all parts, one list per term, its documents ascending."""
+) -> tuple[Array, Array, Array, Array]:
+    """The posting lists of these terms in all parts, one list per term, its documents ascending.
+
+    Returns the hashes in order, the length of each list, and the documents and codes of all.
+    """
     hashes = np.concatenate([part["hashes"][first:last] for part, (first, last) in zip(parts, ranges, strict=True)])
     lengths: list[Array] = []
     owners: list[Array] = []
@@ -281,7 +267,7 @@ def _merged_lists(
         moved = new_numbers[moved]
         order = np.lexsort((moved, np.repeat(np.arange(len(distinct)), together)))
         moved, all_codes = moved[order], all_codes[order]
-    return _MergedLists(distinct, together, moved, all_codes)
+    return distinct, together, moved, all_codes
 
 
 def _list_bounds(occurrences: Array) -> tuple[Array, Array]:
@@ -332,39 +318,17 @@ def _code_type(pairs: tuple[Array, Array]) -> type[np.uint16 | np.uint32]:
 
 def _encode(frequencies: Array, lengths: Array) -> tuple[Array, tuple[Array, Array]]:
     """The codes of postings, and the table of pairs (frequencies, lengths) that the codes index."""
-    packed_pairs = frequencies.astype(np.uint64) << np.uint64(32) | lengths
-    distinct, codes = _distinct(packed_pairs)
+    distinct, codes = np.unique(frequencies.astype(np.uint64) << np.uint64(32) | lengths, return_inverse=True)
     return codes, _unpacked(distinct)
 
 
 def _merged_pairs(parts: Sequence[Mapping[str, Array]]) -> tuple[list[Array], tuple[Array, Array]]:
     """The new code for each code of each part, and the table of pairs that the new codes index."""
     tables = [part["pair_frequencies"].astype(np.uint64) << np.uint64(32) | part["pair_lengths"] for part in parts]
-    distinct, renamed = _distinct(np.concatenate(tables))
+    distinct, renamed = np.unique(np.concatenate(tables), return_inverse=True)
     pairs = _unpacked(distinct)
     edges = np.cumsum([len(table) for table in tables])[:-1]
     return np.split(renamed.astype(_code_type(pairs)), edges), pairs
-
-
-def _distinct(packed_pairs: Array) -> tuple[Array, Array]:
-    """`np.unique` with its inverse. Where the values are small, a table of flags replaces the sorting."""
-    if not len(packed_pairs):
-        return packed_pairs, np.empty(0, dtype=np.intp)
-    small = (packed_pairs >> np.uint64(32)).astype(np.intp)
-    width = int((packed_pairs & np.uint64(0xFFFFFFFF)).max()) + 1
-    size = (int(small.max()) + 1) * width
-    if size > max(4 * len(packed_pairs), 1 << 16):
-        distinct, codes = np.unique(packed_pairs, return_inverse=True)
-        return distinct, codes
-    small *= width
-    small += (packed_pairs & np.uint64(0xFFFFFFFF)).astype(np.intp)
-    present = np.zeros(size, dtype=np.bool_)
-    present[small] = True
-    values = np.flatnonzero(present)
-    names = np.zeros(size, dtype=np.uint32)
-    names[values] = np.arange(len(values), dtype=np.uint32)
-    distinct = (values // width).astype(np.uint64) << np.uint64(32) | (values % width).astype(np.uint64)
-    return distinct, names[small]
 
 
 def _unpacked(distinct: Array) -> tuple[Array, Array]:

@@ -41,16 +41,12 @@ class TextTail:
         self._first_slot = 0  # the slot of the first key; earlier slots are freed
         self._dead = 0  # how many leading slots belong to removed documents
         self._documents: dict[int, tuple[int, tuple[int, ...]]] = {}  # key -> slot, its term hashes
-        self._total_length = 0
+        self.total_length = 0
+        """The number of terms of all documents."""
         self._ascending = True
 
     def __len__(self) -> int:
         return len(self._documents)
-
-    @property
-    def total_length(self) -> int:
-        """The number of terms of all documents."""
-        return self._total_length
 
     def keys(self) -> list[int]:
         """The keys of its documents, in order of arrival."""
@@ -87,7 +83,7 @@ class TextTail:
                 else:
                     found.append(posting)
             self._documents[key] = slot, hashes
-            self._total_length += len(terms)
+            self.total_length += len(terms)
 
     def remove(self, key: int) -> bool:
         """Remove a document, and every term that only it has. Returns True if it was here."""
@@ -104,7 +100,7 @@ class TextTail:
                 else:
                     del found[bisect_left(found, slot << 16)]
             place = slot - self._first_slot
-            self._total_length -= self._lengths[place]
+            self.total_length -= self._lengths[place]
             self._lengths[place] = 0
             self._trim()
             return True
@@ -130,7 +126,7 @@ class TextTail:
         with self._lock:
             if not self._keys:  # the usual case while idle
                 return _EMPTY
-            documents, total_length = len(self._documents), self._total_length
+            documents, total_length = len(self._documents), self.total_length
             keys: Keys = np.array(self._keys, dtype=np.int64)
             here: list[tuple[int, array[int]]] = []
             for place, term in enumerate(hashes):

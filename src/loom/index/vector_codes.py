@@ -146,8 +146,8 @@ def rotate_query(query: Doubles) -> Floats:
         turned *= flip
         for start in sorted({0, width - size}):
             part = turned[start : start + size]
-            sums = signs[0] @ part.reshape(len(left), len(right)) @ signs[1]
-            part[:] = np.rint(sums.reshape(-1) * steps) * _QUERY_STEP
+            sums = (signs[0] @ part.reshape(len(left), len(right)) @ signs[1]).reshape(-1)
+            part[:] = np.rint(sums * steps) * _QUERY_STEP
     return turned.astype(np.float32)
 
 
@@ -155,7 +155,6 @@ def rotate_query(query: Doubles) -> Floats:
 
 
 def code_bits(dimensions: int) -> int:
-    """The bits of the code of a vector."""
     return max(_LEAST_BITS, -(-dimensions // 64) * 64)
 
 

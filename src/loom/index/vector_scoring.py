@@ -216,16 +216,13 @@ def rows_among(own: VectorRows, among: Keys) -> Rows:
         places = wanted - first
     elif wanted.size > keys.size:
         places = np.flatnonzero(is_among(keys, wanted))
-    elif wanted.size:
+    else:
         places = places_of(keys, first, wanted)
         places = places[keys[places] == wanted]
-    else:
-        return np.empty(0, dtype=np.intp)
     return rows_of(own, places)
 
 
 def is_among(keys: Keys, among: Keys) -> npt.NDArray[np.bool_]:
-    """Whether each key is one of these ascending keys."""
     if not among.size:
         return np.zeros(keys.size, dtype=np.bool_)
     places = np.minimum(np.searchsorted(among, keys), among.size - 1)
@@ -260,8 +257,7 @@ def nominate(
         sizes = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in spans_of]
         for own, spans, size in zip(large, spans_of, sizes, strict=True):
             if size:
-                rows = rows_by_code(own, spans, rotated, limit, size / sum(sizes))
-                nominated.append(Nominated(own, rows))
+                nominated.append(Nominated(own, rows_by_code(own, spans, rotated, limit, size / sum(sizes))))
     return nominated
 
 
@@ -297,14 +293,6 @@ def spans_to_scan(segments: Sequence[VectorRows], query: Query, most_scanned: in
     ]
 
 
-class _QueryCode(NamedTuple):
-    """The code of a query: its bits, and the weights of the bits, 0 to 3, in two planes."""
-
-    signs: Words
-    high: Words
-    low: Words
-
-
 def rows_by_code(own: VectorRows, spans: Rows, rotated: Floats, limit: int, share: float) -> Rows:
     """The rows of these spans that may be among the nearest, by two passes over their codes, ascending.
 
@@ -326,12 +314,12 @@ def rows_by_code(own: VectorRows, spans: Rows, rotated: Floats, limit: int, shar
         limits = ScanLimits(rank, kept, scored, _COARSE_DEVIATIONS, _WEIGHTED_DEVIATIONS)
         return compiled.rows_by_code(own.coarse, own.fine, spans, query, limits)
     levels = _levels(np.abs(query))
-    code = _QueryCode(pack_bits(query > 0), pack_bits(levels >> 1), pack_bits(levels & 1))
-    coarse = [_coarse_distances(own.coarse[:, first:last], code.signs) for first, last in spans.tolist()]
+    signs = pack_bits(query > 0)
+    coarse = [_coarse_distances(own.coarse[:, first:last], signs) for first, last in spans.tolist()]
     within = _rows_within(np.concatenate(coarse), rank, kept)
     rows = np.concatenate([np.arange(first, last) for first, last in spans.tolist()])[within]
     codes = np.concatenate((own.coarse.take(rows, axis=1), own.fine.take(rows, axis=0).T))
-    distances = _weighted_distances(codes, code)
+    distances = _weighted_distances(codes, signs, [pack_bits(levels >> 1), pack_bits(levels & 1)])
     weights = levels.astype(np.float64)
     scored = min(scored, rows.size)
     ordered = np.partition(distances, (rank - 1, scored - 1))
@@ -378,7 +366,6 @@ def _rows_within(distances: npt.NDArray[np.uint8], rank: int, most: int) -> Rows
 
 
 def _coarse_distances(codes: Words, signs: Words) -> npt.NDArray[np.uint8]:
-    """Hamming distances over the coarse words of the codes."""
     count = codes.shape[1]
     distances = np.empty(count, dtype=np.uint8)
     mixed = np.empty(_SCAN_BLOCK, dtype=np.uint64)
@@ -395,11 +382,14 @@ def _coarse_distances(codes: Words, signs: Words) -> npt.NDArray[np.uint8]:
     return distances
 
 
-def _weighted_distances(codes: Words, code: _QueryCode) -> npt.NDArray[np.uint32]:
-    """The sum of the query's levels over the bits that differ: a coordinate far from zero counts more."""
-    differ = np.bitwise_xor(codes, code.signs[:, np.newaxis])
+def _weighted_distances(codes: Words, signs: Words, levels: Sequence[Words]) -> npt.NDArray[np.uint32]:
+    """The sum of the query's levels over the bits that differ: a coordinate far from zero counts more.
+
+    The levels of the coordinates, 0 to 3, are given as two planes of bits, the high bits first.
+    """
+    differ = np.bitwise_xor(codes, signs[:, np.newaxis])
     distances = np.zeros(codes.shape[1], dtype=np.uint32)
-    for plane in (code.high, code.low):
+    for plane in levels:
         np.left_shift(distances, 1, out=distances)
         for ones in np.bitwise_count(differ & plane[:, np.newaxis]):
             np.add(distances, ones, out=distances)

@@ -109,8 +109,7 @@ def merge(segments: Sequence[Segment], clustering: Clustering = DEFAULT_CLUSTERI
     dimensions = segments[0].header["dimensions"]
     for segment in segments:
         check_dimensions(segment, dimensions)
-    joined = np.concatenate([segment.arrays["keys"] for segment in segments])
-    keys, firsts = np.unique(joined, return_index=True)
+    keys, firsts = np.unique(np.concatenate([segment.arrays["keys"] for segment in segments]), return_index=True)
     vectors = np.empty((len(keys), dimensions), dtype=np.float16)
     base = 0
     for segment in segments:  # one at a time: only the new segment is in memory
@@ -239,12 +238,10 @@ class VectorRows(NamedTuple):
 
 
 def vector_rows(segment: Segment) -> VectorRows:
-    """The arrays of a segment."""
     return VectorRows(*[segment.arrays.get(name, _NONE) for name in VectorRows._fields])
 
 
 def keys_of(own: VectorRows, rows: Rows) -> Keys:
-    """The keys of the vectors in these rows."""
     return np.asarray(own.keys[_translated(own.places, rows)])
 
 

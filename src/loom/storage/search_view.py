@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from loom.errors import InvalidInput
 from loom.index.doc_values import DocValues
 from loom.index.text_index import TextIndex
 from loom.index.vector_index import VectorIndex
-from loom.storage.contract import Filter, Match, Record, Vector
+from loom.storage.contract import Filter, Match, Record, Searches, Vector, check_limit
 
 __all__ = [
     "Keys",
@@ -32,7 +31,7 @@ __all__ = [
     "search_vectors",
 ]
 
-Answer = TypeVar("Answer")
+
 Keys = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Nominate = Callable[[int, Keys | None], tuple[Keys, Scores]]
@@ -114,14 +113,8 @@ class SearchView(Protocol):
         """The number of uses of these records by a node; records that were never used are missing."""
 
 
-class Searching(Protocol):
-    """The part of a `Store` that searches."""
-
-    def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """The answer to a question that reads one snapshot, through the view or through this store.
-
-        The question is asked again, from the start, where an index turned out to be damaged and was rebuilt.
-        """
+Searching = Searches
+"""The part of a `Store` that searches."""
 
 
 def search_text(store: Searching, query: Mapping[str, float], limit: int, wanted: Filter) -> list[Match]:
@@ -142,8 +135,7 @@ def search_vectors(store: Searching, query: Vector, limit: int, wanted: Filter) 
 
 
 def _matches(view: SearchView, limit: int, wanted: Filter, nominate: Nominate) -> list[Match]:
-    if not isinstance(limit, int) or not 1 <= limit < 2**31:
-        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more")
+    check_limit(limit)
     return [Match(key, score) for key, score in best_admitted(view, limit, wanted, nominate).items()]
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from loom.errors import CorruptStore, LoomError
 from loom.index.analysis import mapping
-from loom.index.doc_values import DocValues, of_rows
+from loom.index.doc_values import DocValues, of_row
 from loom.index.segments import DamagedSegment
 from loom.index.vector_index import Fetched, unit_float16
 from loom.storage.contract import Filter, Record
@@ -91,8 +91,6 @@ _USES = (
 
 
 class Searcher:
-    """Search over one namespace."""
-
     def __init__(self, engine: Engine, maintenance: Maintenance) -> None:
         self._engine = engine
         self._maintenance = maintenance
@@ -167,7 +165,7 @@ class _View:
         self._number = maintenance.namespace
         self._index = index = maintenance.index
         self._accesses = maintenance.accesses
-        self._filters: dict[int, tuple[Filter, str, list[Any]]] = {}
+        self._filters: dict[int, tuple[Filter, tuple[str, list[Any]]]] = {}
         self._records: dict[int, Record] = {}
         self.text = index.text
         usable = index.space == maintenance.space and not index.vectors_are_coming
@@ -180,9 +178,8 @@ class _View:
         """The filter as SQL. Cached, because most searches use a single filter several times."""
         known = self._filters.get(id(wanted))
         if known is None:
-            known = self._filters[id(wanted)] = (wanted, *conditions(wanted, self._number, self._connection))
-        _, where, values = known
-        return where, values
+            known = self._filters[id(wanted)] = (wanted, conditions(wanted, self._number, self._connection))
+        return known[1]
 
     def _stored_vectors(self, keys: npt.NDArray[np.int64]) -> Fetched:
         """The vectors of these ascending numbers, as segments hold them."""
@@ -212,14 +209,15 @@ class _View:
         if left:
             where, values = self._conditions(wanted)
             rows = fetch_readable(self._connection, f"{_READ_ALL} WHERE {where}", (str(left), *values))
-            found.update((one.seq, one) for one in of_rows(rows))
+            found.update((one.seq, one) for one in map(of_row, rows))
         return found
 
     def beside(self, one: DocValues, wanted: Filter, limit: int, *, before: bool) -> list[DocValues]:
         where, values = self._conditions(wanted)
         query, of = (_IN_SESSION, one.session) if one.session else (_IN_A_ROW, self._number)
         side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
-        return of_rows(fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, one.seq, *values, limit)))
+        rows = fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, one.seq, *values, limit))
+        return [of_row(row) for row in rows]
 
     def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
         unsure = [seq for seq in seqs if not self._index.is_apart(seq, distance)]
@@ -230,13 +228,13 @@ class _View:
 
     def names_read(self, seqs: Sequence[int], known_at: datetime | None, *, held: bool = False) -> list[NamesRead]:
         until = _ALWAYS if known_at is None else to_micros(known_at)
-        found: list[NamesRead] = []
-        query = _SOURCES_OF if held else _NAMES_OF
-        for seq, metadata, source, id, version in self._connection.execute(query, (str([*seqs]), until)):
-            more = mapping(metadata)
-            if (more.get("of"), more.get("version")) == (id, version):
-                found.append(NamesRead(seq, names_in(more), source))
-        return found
+        rows = self._connection.execute(_SOURCES_OF if held else _NAMES_OF, (str([*seqs]), until))
+        pairs = ((seq, mapping(metadata), *names) for seq, metadata, *names in rows)
+        return [
+            NamesRead(seq, names_in(more), source)
+            for seq, more, source, id, version in pairs
+            if (more.get("of"), more.get("version")) == (id, version)
+        ]
 
     def replacements(
         self, seqs: Sequence[int], as_of: datetime | None, known_at: datetime | None
@@ -254,5 +252,5 @@ class _View:
 
     def uses(self, seqs: Sequence[int], node: str) -> dict[int, int]:
         found = dict(self._connection.execute(_USES, (str([*seqs]), self._number, node)).fetchall())
-        recent = ((seq, self._accesses.uses(seq, node)) for seq in seqs)
-        return found | {seq: found.get(seq, 0) + more for seq, more in recent if more}
+        recent = ((seq, self._accesses.of(seq, node)) for seq in seqs)
+        return found | {seq: found.get(seq, 0) + more.number for seq, more in recent if more}

@@ -68,8 +68,6 @@ class Span(NamedTuple):
 
     def with_slack(self) -> Span:
         """The span extended by the slack on both sides."""
-        if not self.slack:
-            return self
         return self._replace(first=_day(self.first, -self.slack), last=_day(self.last, self.slack), slack=0)
 
 
@@ -227,10 +225,10 @@ def _beside_date(match: re.Match[str], dates: list[DateMention]) -> DateMention 
     if (match.groupdict().get("which") or "on").lower() != "on":
         return None
     text, (begin, end) = match.string, match.span()
-    for one in dates:
-        if _BETWEEN.fullmatch(text, one.end, begin) or _BETWEEN.fullmatch(text, end, one.start):
-            return one
-    return None
+    beside = (
+        one for one in dates if _BETWEEN.fullmatch(text, one.end, begin) or _BETWEEN.fullmatch(text, end, one.start)
+    )
+    return next(beside, None)
 
 
 # --- Calendar ----------------------------------------------------------------------------------------------
@@ -284,10 +282,9 @@ _LEAP_YEAR = 2000
 
 def _weekday_by_tense(number: int, view: _View, past: bool | None = None) -> Span:
     """Resolve a weekday: the last one in the past tense, else the next; never today, which is called "today"."""
-    days = number - view.said.weekday()
-    if view.past if past is None else past:
-        return _single(_day(view.said, days if days < 0 else days - 7))
-    return _single(_day(view.said, days if days > 0 else days + 7))
+    ahead = (number - view.said.weekday()) % 7
+    is_past = view.past if past is None else past
+    return _single(_day(view.said, ahead - 7 if is_past else ahead or 7))
 
 
 def _away(said: date, count: int, unit: str, exact: bool = True) -> Span:

@@ -54,9 +54,7 @@ def may_merge(a: str | Protected, b: str | Protected) -> bool:
     """
     one = protected(a) if isinstance(a, str) else a
     other = protected(b) if isinstance(b, str) else b
-    if one.key != other.key:
-        return False
-    return one.names == other.names or _same_names(one, other)
+    return one.key == other.key and (one.names == other.names or _same_names(one, other))
 
 
 _MOST_NAMES = 256
@@ -67,11 +65,9 @@ def _same_names(one: Protected, other: Protected) -> bool:
     names = {*one.names, *other.names}
     if len(names) > _MOST_NAMES:  # each name is searched for in both texts
         return False
-    words, other_words = set(one.words), set(other.words)
-    for name in names:
-        if name not in words and name not in one.unspaced:
-            return False
-        if name not in other_words and name not in other.unspaced:
+    for text in (one, other):
+        words = set(text.words)
+        if any(name not in words and name not in text.unspaced for name in names):
             return False
     spaced = [[word for word in text.words if word in names] for text in (one, other)]
     unspaced = [sorted((text.unspaced.find(name), name) for name in names) for text in (one, other)]
@@ -85,15 +81,11 @@ def normal_form(text: str) -> str:
     Simplified and traditional characters remain different, and so does punctuation inside. Two texts with the same
     normal form are exact duplicates unless case matters in them, which `may_merge` checks.
     """
-    folded = _folded(text)
-    small = folded.casefold()
-    if small != folded:  # a lower-case letter may have a simpler form of its own
-        small = _folded(small)
+    small = _folded(_folded(text).casefold())  # a lower-case letter may have a simpler form of its own
     return " ".join(small.split()).strip(_PUNCTUATION)
 
 
 def normal_forms(texts: Iterable[str]) -> list[str]:
-    """The normal form of each text."""
     return [normal_form(text) for text in texts]
 
 

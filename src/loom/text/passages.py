@@ -346,9 +346,8 @@ class _Packing:
 
     def _lead_of(self, block: _Block) -> Span | None:
         """Return the block if it is a sentence that introduces the list, code or table after it."""
-        span = self._trimmed(block.start, block.end)
-        is_lead = span[1] - span[0] <= _LONGEST_LEAD and self._text[span[1] - 1 : span[1]] in (":", "：")
-        return span if is_lead else None
+        start, end = span = self._trimmed(block.start, block.end)
+        return span if end - start <= _LONGEST_LEAD and self._text[end - 1 : end] in (":", "：") else None
 
     def _trimmed(self, start: int, end: int) -> Span:
         return start, start + len(self._text[start:end].rstrip())

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 
 from loom.errors import InvalidInput
 
@@ -222,12 +223,10 @@ def _merged(taken: list[Mask], found: list[Mask]) -> list[Mask]:
     last = -1
     for start, end, kind in sorted(found):
         before = bisect_right(starts, start) - 1
-        if start < last or (before >= 0 and taken[before][1] > start):
-            continue
-        if before + 1 < len(taken) and taken[before + 1][0] < end:
-            continue
-        free.append((start, end, kind))
-        last = end
+        is_after = start >= last and (before < 0 or taken[before][1] <= start)
+        if is_after and (before + 1 == len(taken) or taken[before + 1][0] >= end):
+            free.append((start, end, kind))
+            last = end
     return sorted(taken + free)
 
 
@@ -240,8 +239,7 @@ _URL_END = ".,;:!?)*_~"
 
 def _urls(text: str) -> Iterator[Mask]:
     for match in _URL.finditer(text):
-        value = match.group().rstrip(_URL_END)
-        yield match.start(), match.start() + len(value), SensitiveKind.URL
+        yield match.start(), match.start() + len(match.group().rstrip(_URL_END)), SensitiveKind.URL
 
 
 _KEY_BLOCK = re.compile("-----BEGIN (?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
@@ -268,9 +266,9 @@ def _private_keys(text: str) -> Iterator[Mask]:
 _URL_PASSWORD = re.compile(r"(?<=://)[^\s/@:?#]{0,256}+:([^\s/?#]{1,2048})(?=@)")
 
 
-def _url_passwords(text: str) -> Iterator[Mask]:
-    for match in _URL_PASSWORD.finditer(text):
-        yield match.start(1), match.end(1), SensitiveKind.SECRET
+def _found(pattern: re.Pattern[str], kind: SensitiveKind, text: str, group: int = 0) -> Iterator[Mask]:
+    """The matches of a pattern, or of one group in it."""
+    return ((*match.span(group), kind) for match in pattern.finditer(text))
 
 
 # Formats that the issuers document, or that any of their keys shows. `_DIGIT` requires a digit among the next
@@ -295,13 +293,6 @@ _BEARER = re.compile(
     r"(?i:(?<![A-Za-z0-9_])bearer[ \t]{1,4}|(?<![A-Za-z0-9_])authorization[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?"
     r"(?:basic|token|digest)[ \t]{1,4})(?=[A-Za-z+/._~=\-]{0,200}[0-9])([A-Za-z0-9+/._~=\-]{16,}+)"
 )
-
-
-def _api_keys(text: str) -> Iterator[Mask]:
-    for match in _API_KEY.finditer(text):
-        yield match.start(), match.end(), SensitiveKind.API_KEY
-    for match in _BEARER.finditer(text):
-        yield match.start(1), match.end(1), SensitiveKind.API_KEY
 
 
 # name = value. The name determines the rules for the value; see `_assigned_values`.
@@ -384,12 +375,6 @@ _EMAIL = re.compile(
 )
 
 
-def _emails(text: str) -> Iterator[Mask]:
-    if "@" in text:
-        for match in _EMAIL.finditer(text):
-            yield match.start(), match.end(), SensitiveKind.EMAIL
-
-
 # A separate number: not a part of a word, a decimal, a path, a colour or an issue.
 _NUMBER_START = r"(?<![A-Za-z0-9_.\-/#])(?<![0-9],)"
 _NUMBER_END = r"(?![A-Za-z0-9_]|[\-.,:/][0-9A-Za-z])"
@@ -454,8 +439,7 @@ _CONTEXT_CHARS = 32
 
 
 def _phones(text: str) -> Iterator[Mask]:
-    for match in _SAID_PHONE.finditer(text):
-        yield match.start(1), match.end(1), SensitiveKind.PHONE
+    yield from _found(_SAID_PHONE, SensitiveKind.PHONE, text, 1)
     for match in _PHONE.finditer(text):
         start = match.start()
         digits = sum(character.isdigit() for character in match.group())
@@ -466,10 +450,18 @@ def _phones(text: str) -> Iterator[Mask]:
 _DETECTORS: tuple[tuple[frozenset[SensitiveKind], Callable[[str], Iterator[Mask]]], ...] = (
     (frozenset({SensitiveKind.URL}), _urls),
     (frozenset({SensitiveKind.SECRET}), _private_keys),
-    (frozenset({SensitiveKind.SECRET}), _url_passwords),
-    (frozenset({SensitiveKind.API_KEY}), _api_keys),
+    (frozenset({SensitiveKind.SECRET}), lambda text: _found(_URL_PASSWORD, SensitiveKind.SECRET, text, 1)),
+    (
+        frozenset({SensitiveKind.API_KEY}),
+        lambda text: chain(
+            _found(_API_KEY, SensitiveKind.API_KEY, text), _found(_BEARER, SensitiveKind.API_KEY, text, 1)
+        ),
+    ),
     (frozenset({SensitiveKind.SECRET, SensitiveKind.API_KEY}), _assigned_values),
-    (frozenset({SensitiveKind.EMAIL}), _emails),
+    (
+        frozenset({SensitiveKind.EMAIL}),
+        lambda text: _found(_EMAIL, SensitiveKind.EMAIL, text) if "@" in text else iter(()),
+    ),
     (frozenset({SensitiveKind.CREDIT_CARD}), _cards),
     (frozenset({SensitiveKind.PHONE}), _phones),
 )

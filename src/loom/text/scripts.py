@@ -55,6 +55,4 @@ def han_characters(text: str) -> list[str]:
 
 def is_chinese(text: str) -> bool:
     """Whether a text is mainly Chinese: it has more Chinese characters than Latin words."""
-    if text.isascii():
-        return False
-    return len(_HAN_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))
+    return not text.isascii() and len(_HAN_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))

@@ -106,7 +106,10 @@ def _found(text: str) -> Iterator[Statement]:
         elif machine and _TRACEBACK.match(text, position, line_end):
             in_traceback = True
         elif machine:
-            yield from _machine_line(text, position, line_end)
+            pieces = (
+                trimmed(text, cut, min(line_end, cut + _LONGEST)) for cut in range(position, line_end, _LONGEST)
+            )
+            yield from (Statement(*piece, _machine_kind(piece[0]), machine=True) for piece in pieces if piece[0])
         elif marked := mark or quote:
             yield from _prose(text, marked.end(), line_end, quoted=quote is not None)
         elif plain and prose_start < 0:
@@ -116,13 +119,6 @@ def _found(text: str) -> Iterator[Statement]:
         yield from _code(text, fence_start, len(text))
     if prose_start >= 0:
         yield from _prose(text, prose_start, prose_end)
-
-
-def _machine_line(text: str, start: int, end: int) -> Iterator[Statement]:
-    for cut in range(start, end, _LONGEST):
-        line, begin, stop = trimmed(text, cut, min(end, cut + _LONGEST))
-        if line:
-            yield Statement(line, begin, stop, _machine_kind(line), machine=True)
 
 
 def _machine_kind(line: str) -> StatementKind:

@@ -68,6 +68,7 @@ def specifics(text: str) -> Specifics:
     numbers: list[str] = []
     names: list[str] = []
     identifiers: list[str] = []
+    dates: list[str] = []
     negated = False
     previous_end = 0
     for match in _PIECE.finditer(text):
@@ -96,11 +97,8 @@ def specifics(text: str) -> Specifics:
         numbers += _HAN_NUMBER.findall(text)
         names += _TITLE.findall(text) + _HAN_NAME.findall(text)
         negated = negated or _NEGATION_CHINESE.search(text) is not None
-        dates = [match.group() for match in DATE_CHINESE.finditer(text)]
-    else:
-        dates = []
-    if not negated and ("n't" in text or "n’t" in text):
-        negated = True
+        dates += [match.group() for match in DATE_CHINESE.finditer(text)]
+    negated = negated or "n't" in text or "n’t" in text
     if may_have_date(text):
         dates += [match.group() for match in DATE_ENGLISH.finditer(text)]
     return Specifics(tuple(dict.fromkeys(numbers)), tuple(dates), tuple(names), tuple(identifiers), negated)

@@ -23,8 +23,6 @@ __all__ = ["UNASSERTED", "WEIGHTS", "StatementKind", "is_question", "judge_claus
 
 
 class StatementKind(StrEnum):
-    """The kinds of statements."""
-
     FIX = "fix"
     ERROR = "error"
     CHANGE = "change"
@@ -859,9 +857,7 @@ def _first(language: _Language, cues: set[str], body: str, dates: list[re.Patter
     """Return the kind by the first rule that matches. `dates` find the date if a rule requires one."""
     called = language.called
     of_dates = called["#date"]
-    orders: set[int] = set()
-    for cue in called.keys() & cues:
-        orders.update(called[cue])
+    orders = {order for cue in called.keys() & cues for order in called[cue]}
     for order in sorted(orders):
         # Dates are slow to find, and most sentences match another rule before that of events.
         if order in of_dates and not any(pattern.search(body) for pattern in dates):

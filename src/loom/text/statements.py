@@ -51,8 +51,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[str, int, int]:
     """Return a part of a text without the white space around it, with its start and end."""
     part = text[start:end]
     trimmed = part.strip()
-    if len(trimmed) < len(part):
-        start += len(part) - len(part.lstrip())
+    start += len(part) - len(part.lstrip())
     return trimmed, start, start + len(trimmed)
 
 
@@ -129,18 +128,17 @@ def _judged_clauses(text: str, spans: list[tuple[int, int]]) -> list[tuple[State
 
 def clauses(statement: Statement) -> list[Statement]:
     """Return the clauses of a sentence with their kinds. A line of program output is one clause."""
-    if statement.machine or len(statement.text) > _JUDGED_CHARS:
+    is_whole = statement.machine or len(statement.text) > _JUDGED_CHARS
+    spans = [] if is_whole else _clause_spans(statement.text)
+    if len(spans) < 2:
         return [statement]
-    spans = _clause_spans(statement.text)
-    if len(spans) == 1:
-        return [statement]
-    found = []
-    for kind, (start, end) in _judged_clauses(statement.text, spans):
-        clause, begin, stop = trimmed(statement.text, start, end)
-        if clause:
-            place = statement.start
-            found.append(Statement(clause, place + begin, place + stop, kind, quoted=statement.quoted))
-    return found
+    place = statement.start
+    parts = ((kind, *trimmed(statement.text, *span)) for kind, span in _judged_clauses(statement.text, spans))
+    return [
+        Statement(clause, place + begin, place + stop, kind, quoted=statement.quoted)
+        for kind, clause, begin, stop in parts
+        if clause
+    ]
 
 
 _COMMA = re.compile(r", (?=\D)")

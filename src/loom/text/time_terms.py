@@ -88,11 +88,5 @@ def _span_terms(span: Span, exact: bool = False) -> list[str]:
 
 def _months(first: date, last: date) -> list[date]:
     """Return the first day of each month of a span, at most one more than become terms."""
-    found: list[date] = []
-    month = first.replace(day=1)
-    while month <= last and len(found) <= _MOST_MONTHS:
-        found.append(month)
-        if (month.year, month.month) == (date.max.year, 12):
-            break
-        month = (month + timedelta(days=31)).replace(day=1)
-    return found
+    begin, end = 12 * first.year + first.month - 1, 12 * last.year + last.month - 1
+    return [date(number // 12, number % 12 + 1, 1) for number in range(begin, min(end, begin + _MOST_MONTHS) + 1)]

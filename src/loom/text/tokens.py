@@ -186,7 +186,6 @@ class CountCache:
         return len(self._young) + len(self._old)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the digests."""
         return iter([*self._young, *self._old])
 
     def get(self, digest: bytes) -> int | None:
@@ -199,7 +198,6 @@ class CountCache:
         return tokens
 
     def put(self, digest: bytes, tokens: int) -> None:
-        """Store the count of a text."""
         self._keep(digest, tokens)
 
     def _keep(self, digest: bytes, tokens: int) -> None:
@@ -359,8 +357,7 @@ class AnthropicCounter(TokenCounter):
     margin = 0.35
 
     def count(self, text: str) -> int:
-        most = _utf8_length(text)
-        return min(most, _rounded_up(_estimated_hundredths(text) * 8 // 7))
+        return min(_utf8_length(text), _rounded_up(_estimated_hundredths(text) * 8 // 7))
 
     def upper_bound(self, text: str) -> int:
         """Return the bytes of the text or of its NFKC form, whichever is more.
@@ -404,7 +401,7 @@ def _rounded_up(hundredths: int) -> int:
 def _message_tokens(message: Message, count: Callable[[str], int], image_tokens: int) -> int:
     if not isinstance(message, Mapping):
         raise InvalidInput(f"a chat message is a mapping with a role, not {type(message).__name__}")
-    tokens = TOKENS_PER_MESSAGE
+    tokens = TOKENS_PER_MESSAGE + (TOKENS_PER_NAME if message.get("name") else 0)
     for key, value in message.items():
         if key == "content":
             tokens += _content_tokens(value, count, image_tokens)
@@ -414,16 +411,12 @@ def _message_tokens(message: Message, count: Callable[[str], int], image_tokens:
             tokens += _tool_call_tokens({"function": value}, count) if value else 0
         else:
             tokens += _value_tokens(value, count)
-            if key == "name" and value:
-                tokens += TOKENS_PER_NAME
     return tokens
 
 
 def _content_tokens(content: object, count: Callable[[str], int], image_tokens: int) -> int:
-    if content is None:
-        return 0
-    if isinstance(content, str):
-        return count(content)
+    if content is None or isinstance(content, str):
+        return _value_tokens(content, count)
     if isinstance(content, (list, tuple)):
         return sum(_part_tokens(part, count, image_tokens) for part in content)
     raise InvalidInput(f"the content of a message is a text or a list of parts, not {type(content).__name__}")
@@ -449,11 +442,9 @@ def _part_tokens(part: object, count: Callable[[str], int], image_tokens: int) -
 
 
 def _tool_calls_tokens(calls: object, count: Callable[[str], int]) -> int:
-    if calls is None:
-        return 0
-    if not isinstance(calls, (list, tuple)):
+    if not isinstance(calls, list | tuple | None):
         raise InvalidInput(f"the tool calls of a message are a list, not {type(calls).__name__}")
-    return sum(_tool_call_tokens(call, count) for call in calls)
+    return sum(_tool_call_tokens(call, count) for call in calls or ())
 
 
 def _tool_call_tokens(call: object, count: Callable[[str], int]) -> int:
@@ -488,6 +479,7 @@ def default_counter() -> TokenCounter:
     return counter_by_name("cl100k_base")
 
 
+@functools.cache
 def counter_by_name(name: str) -> TokenCounter:
     """Return the shared counter with a name, as stores record it."""
     if name not in _COUNTERS:
@@ -495,12 +487,12 @@ def counter_by_name(name: str) -> TokenCounter:
             f"no token counter is called {name!r}; there are {', '.join(sorted(_COUNTERS))}. "
             "Pass your own counter to open a store that was written with it"
         )
-    return _shared_counter(name)
+    return _COUNTERS[name]()
 
 
 def counters_by_name() -> dict[str, TokenCounter]:
     """Return the counters that can be created by name alone, and so in any process."""
-    return {name: _shared_counter(name) for name in _COUNTERS}
+    return {name: counter_by_name(name) for name in _COUNTERS}
 
 
 _COUNTERS: Final[Mapping[str, Callable[[], TokenCounter]]] = {
@@ -509,11 +501,6 @@ _COUNTERS: Final[Mapping[str, Callable[[], TokenCounter]]] = {
     EstimateCounter.name: EstimateCounter,
     AnthropicCounter.name: AnthropicCounter,
 }
-
-
-@functools.cache
-def _shared_counter(name: str) -> TokenCounter:
-    return _COUNTERS[name]()
 
 
 def _utf8_length(text: str) -> int:

@@ -33,6 +33,5 @@ _CHINESE = re.compile(
 
 
 def topic_terms(text: str) -> frozenset[str]:
-    """Return the terms of the topic of a text."""
     plain = text if text.isascii() else _CHINESE.sub(" ", text)
     return frozenset(term for term in content_terms(plain) if term not in _STOPS)

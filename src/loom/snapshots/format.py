@@ -84,17 +84,27 @@ class Header(NamedTuple):
         if len(given) < _HEADER.size or given[:4] != MAGIC:
             raise SnapshotError("it is not a snapshot: it does not begin with HCTX and a header of 64 bytes")
         _, version, flags, created_at, position, parent, nothing, checksum = _HEADER.unpack(given)
-        if version != VERSION:
-            raise SnapshotError(
+        for is_sound, fault in (
+            (
+                version == VERSION,
                 f"it has format {version}; this version of loom knows format {VERSION}. "
-                "If it was made by a newer loom: pip install --upgrade loomkeep"
-            )
-        if zlib.crc32(given[:-4]) != checksum or nothing:
-            raise SnapshotError("its header does not match its checksum: the file was damaged")
-        if flags != (_INCREMENTAL if parent != NO_PARENT else 0):
-            raise SnapshotError(f"its header has flags ({flags:#06x}) that mean nothing")
-        if position >= 1 << 62 or not 0 <= created_at < 1 << 57:
-            raise SnapshotError("its header names a position that no store, or a moment that no clock can reach")
+                "If it was made by a newer loom: pip install --upgrade loomkeep",
+            ),
+            (
+                zlib.crc32(given[:-4]) == checksum and not nothing,
+                "its header does not match its checksum: the file was damaged",
+            ),
+            (
+                flags == (_INCREMENTAL if parent != NO_PARENT else 0),
+                f"its header has flags ({flags:#06x}) that mean nothing",
+            ),
+            (
+                position < 1 << 62 and 0 <= created_at < 1 << 57,
+                "its header names a position that no store, or a moment that no clock can reach",
+            ),
+        ):
+            if not is_sound:
+                raise SnapshotError(fault)
         return cls(created_at, position, parent)
 
 
@@ -108,7 +118,6 @@ class _Tally:
     stored_bytes: int = 0
 
     def add(self, raw_bytes: int, stored_bytes: int) -> None:
-        """Count a frame."""
         self.frames += 1
         self.raw_bytes += raw_bytes
         self.stored_bytes += stored_bytes
@@ -143,7 +152,6 @@ class SnapshotWriter:
         self._tallies[section] = _Tally()
 
     def add(self, row: bytes) -> None:
-        """Add a row to the current section."""
         if len(row) > LARGEST_ROW:
             raise SnapshotError(f"a row of {len(row):,} bytes is larger than a snapshot can hold ({LARGEST_ROW:,})")
         self._tallies[self._section].rows += 1

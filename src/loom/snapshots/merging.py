@@ -15,9 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from loom.errors import Conflict, IdConflict, NotFound, ReadOnly, StoreUnavailable
 from loom.progress import followed
 from loom.snapshots.sections import NOTED
@@ -106,7 +103,7 @@ class _Merge:
     ) -> None:
         self._store = store
         self._transaction = transaction
-        self._stage = stage
+        self._theirs = stage.start.origin
         self._bring_back = forgotten
         self._without = without
         self._source = _chosen(stage, namespace, store.namespace)
@@ -122,8 +119,7 @@ class _Merge:
 
     @step("merge.run")
     def run(self) -> Restored:
-        """Merge all tables. Returns the counts."""
-        theirs = self._stage.start.spaces.get(self._stage.start.active.get(self._source, 0))
+        theirs = self._theirs.spaces.get(self._theirs.active.get(self._source, 0))
         if theirs is not None and self._was_empty and self._transaction.space is None:
             self._transaction.change_space(*theirs)
         self._same_space = theirs is not None and self._transaction.space == theirs
@@ -155,16 +151,14 @@ class _Merge:
     def _known_ranges(self) -> list[tuple[int, int]]:
         """The mappings of earlier restores: pairs of a last number and the offset added to numbers up to it."""
         if self._is_own_past():
-            return [(self._stage.start.position, self._origin.zero)]
-        noted = self._settings.get(NOTED, {}).get(self._key(), [])
-        return [(last, added) for last, added in noted]
+            return [(self._theirs.position, self._origin.zero)]
+        return [(last, added) for last, added in self._settings.get(NOTED, {}).get(self._key(), [])]
 
     def _is_own_past(self) -> bool:
         """Whether the snapshot is an earlier state of this namespace."""
-        start, origin = self._stage.start, self._origin
-        if (start.store, start.namespaces[self._source]) != (origin.store, self._store.namespace):
-            return False
-        if origin.position < start.position + origin.zero:
+        start, origin = self._theirs, self._origin
+        theirs, ours = (start.store, start.namespaces[self._source]), (origin.store, self._store.namespace)
+        if theirs != ours or origin.position < start.position + origin.zero:
             return False
         for row in _named(self._staged_rows, "records", newest=_COMPARED):
             number = row["seq"] + origin.zero
@@ -178,7 +172,7 @@ class _Merge:
         return True
 
     def _key(self) -> str:
-        return f"{self._stage.start.store}/{self._stage.start.namespaces[self._source]}"
+        return f"{self._theirs.store}/{self._theirs.namespaces[self._source]}"
 
     def _earlier(self, number: int) -> int | None:
         """The number here of a row that was present at an earlier restore; None if the row is new."""
@@ -193,7 +187,7 @@ class _Merge:
 
     def _new(self, number: int) -> int:
         """Map the number of a row that is restored: above all existing numbers, in the order of the snapshot."""
-        self._transaction.skip_to(self._base + self._stage.start.position)
+        self._transaction.skip_to(self._base + self._theirs.position)
         return number + self._base
 
     def _came(self, number: int) -> int | None:
@@ -203,15 +197,12 @@ class _Merge:
 
     @step("merge.note")
     def _note(self) -> None:
-        start = self._stage.start
-        if self._known and self._known[-1][0] >= start.position:
-            return
-        noted = dict(self._settings.get(NOTED, {}))
-        noted[self._key()] = [*self._known, (start.position, self._base)]
-        self._transaction.put_settings("", {NOTED: noted})
+        position = self._theirs.position
+        if not self._known or self._known[-1][0] < position:
+            noted = {self._key(): [*self._known, (position, self._base)]}
+            self._transaction.put_settings("", {NOTED: self._settings.get(NOTED, {}) | noted})
 
     def _staged(self, table: str) -> Iterator[Row]:
-        """The staged rows of a table, by column name."""
         return _named(self._staged_rows, table)
 
     def _bring(self, name: str) -> int:
@@ -265,13 +256,11 @@ class _Merge:
                 yield row, number, number in here and _is_same(here[number], row)
 
     def _is_forgotten(self, number: int) -> bool:
-        place = int(np.searchsorted(self._tombstones, number))
-        return place < len(self._tombstones) and int(self._tombstones[place]) == number
+        return number in self._tombstones
 
     @cached_property
-    def _tombstones(self) -> npt.NDArray[np.int64]:
-        records = (row["record"] for row in _named(self._transaction, "forgotten"))
-        return np.sort(np.fromiter(records, dtype=np.int64))
+    def _tombstones(self) -> frozenset[int]:
+        return frozenset(row["record"] for row in _named(self._transaction, "forgotten"))
 
     def _under_same_id(self, row: Row) -> int | None:
         """The number here of the same id and version; `_NOWHERE` if the staged one cannot be restored in addition to
@@ -359,7 +348,7 @@ class _Merge:
                     raise self._other_entry(row["key"])
                 kept.add(place)
                 continue
-            if gone and not self._known and self._has_entry(place):
+            if gone and not self._known and self._transaction.entry(**where) is not None:
                 kept.add(place)  # the deletion concerned another value
                 continue
             if place in kept:
@@ -369,10 +358,6 @@ class _Merge:
             self._transaction.add_rows("entries", [row | {"seq": self._new(row["seq"])}])
             came += not gone
         return came
-
-    def _has_entry(self, place: tuple[str, str, str]) -> bool:
-        scope, owner, key = place
-        return self._transaction.entry(key, scope=scope, owner=owner) is not None
 
     def _other_entry(self, key: str) -> Conflict:
         return Conflict(
@@ -388,7 +373,9 @@ class _Merge:
                 continue
             if self._earlier(row["seq"]) is not None and (there is not None or not self._bring_back):
                 continue  # replaced or deleted here since
-            if there is not None and not self._was_brought(there["seq"]):
+            # A blob that an earlier restore of the same store brought is replaced by the newer one.
+            brought = there is not None and any(added < there["seq"] <= added + last for last, added in self._known)
+            if there is not None and not brought:
                 raise Conflict(
                     f"the blob {row['key']!r} holds other bytes in namespace {self._store.namespace!r} than in the "
                     "snapshot; nothing was changed. Restore into another namespace, or delete it first."
@@ -396,10 +383,6 @@ class _Merge:
             data = b"".join(self._staged_rows.blob_pieces(row["seq"]))
             came += self._transaction.add_rows("blobs", [row | {"seq": self._new(row["seq"]), "data": data}])
         return came
-
-    def _was_brought(self, number: int) -> bool:
-        """Whether an earlier restore of the same store assigned this number."""
-        return any(added < number <= added + last for last, added in self._known)
 
     def _vectors(self) -> int:
         """Restore vectors if both sides use the same space; else queue the restored records for embedding."""
@@ -470,7 +453,7 @@ def _named(rows: Rows, table: str, **which: Any) -> Iterator[Row]:
 
 def _chosen(stage: Stage, wanted: str | None, own: str) -> int:
     """The number of the namespace to restore: the named one, the one with our name, or the only one."""
-    names = {name: number for number, name in stage.start.namespaces.items()}
+    names = {name: number for number, name in stage.start.origin.namespaces.items()}
     if wanted is None:
         wanted = own if own in names or len(names) > 1 else next(iter(names))
     if wanted not in names:

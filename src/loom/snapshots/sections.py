@@ -88,32 +88,12 @@ def _within(limits: range) -> Check:
     return lambda value: type(value) is int and least <= value <= most
 
 
-def _share(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _text(value: Any) -> bool:
-    return type(value) is str and len(value) <= _LONGEST_NAME
-
-
-def _name(value: Any) -> bool:
-    return type(value) is str and 0 < len(value) <= _LONGEST_NAME
-
-
-def _content(value: Any) -> bool:
-    return type(value) is str and (len(value) * 4 <= MAX_TEXT_BYTES or len(value.encode()) <= MAX_TEXT_BYTES)
-
-
 def _json(value: Any) -> bool:
     try:
         _decode(value)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
-
-
-def _numbers(value: Any) -> bool:
-    return _json(value) and isinstance(found := json.loads(value), list) and all(map(_CHECKS["integer"], found))
 
 
 def _refused(constant: str) -> None:
@@ -123,14 +103,18 @@ def _refused(constant: str) -> None:
 _decode = json.JSONDecoder(parse_constant=_refused).decode
 _CHECKS: dict[str, Check] = {
     **{kind: _within(limits) for kind, limits in _LIMITS.items()},
-    "share": _share,
-    "text": _text,
-    "name": _name,
-    "content": _content,
+    "share": lambda value: type(value) in (int, float) and math.isfinite(value),
+    "text": lambda value: type(value) is str and len(value) <= _LONGEST_NAME,
+    "name": lambda value: type(value) is str and 0 < len(value) <= _LONGEST_NAME,
+    "content": lambda value: (
+        type(value) is str and (len(value) * 4 <= MAX_TEXT_BYTES or len(value.encode()) <= MAX_TEXT_BYTES)
+    ),
     "json": _json,
     "object": lambda value: _json(value) and value.startswith("{"),
-    "numbers": _numbers,
-    "id": lambda value: _CHECKS["integer"](value) or _name(value),
+    "numbers": lambda value: (
+        _json(value) and isinstance(found := json.loads(value), list) and all(map(_CHECKS["integer"], found))
+    ),
+    "id": lambda value: _CHECKS["integer"](value) or _CHECKS["name"](value),
 }
 _PARSED = ("json", "object", "numbers")
 
@@ -180,7 +164,7 @@ class Content:
     @cached_property
     def _checks(self) -> list[tuple[Check, bool]]:
         """The check of each value, and whether it may be None."""
-        kinds = [self.table.columns[column] for column in self.columns]
+        kinds = map(self.table.columns.__getitem__, self.columns)
         return [(_CHECKS[kind.rstrip("?")], kind.endswith("?")) for kind in kinds]
 
     @cached_property
@@ -202,11 +186,9 @@ class Content:
             raise SnapshotError(f"a row of section {section.name.lower()} cannot be read") from error
         if type(values) is not list or len(values) != len(self._checks):
             raise SnapshotError(f"a row of section {section.name.lower()} has another shape than it should")
-        checks = zip(self._checks, values, strict=True)
-        sound = [(value is None and optional) or check(value) for (check, optional), value in checks]
-        if not all(sound):
-            place = sound.index(False) + 1
-            raise SnapshotError(f"value {place} of a row of section {section.name.lower()} makes no sense")
+        for place, ((check, optional), value) in enumerate(zip(self._checks, values, strict=True), 1):
+            if not (value is None and optional) and not check(value):
+                raise SnapshotError(f"value {place} of a row of section {section.name.lower()} makes no sense")
         return dict(zip(self.columns, values, strict=True))
 
 
@@ -248,7 +230,6 @@ KNOWN_SECTIONS: Final = {
 
 
 def pack_row(values: Any) -> bytes:
-    """Encode a row for the file."""
     return json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -305,8 +286,7 @@ def _parsed_bytes(value: bytes) -> int:
 def _text_bytes(value: bytes) -> int:
     """The size of a JSON string as a Python string: one, two or four bytes a character."""
     escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
-    wide = _FOUR_BYTES.search(value) is not None
-    width = 4 if wide else 1 if value.isascii() and not escapes else 2
+    width = 4 if _FOUR_BYTES.search(value) else 1 if value.isascii() and not escapes else 2
     return width * (len(value) - 5 * escapes)
 
 

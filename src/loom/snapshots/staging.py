@@ -82,7 +82,15 @@ def restore(
             )
     with temporary_beside(target, file_mode) as temporary:
         with staged(as_chain(snapshot), temporary, mode=file_mode) as stage:
-            found = _counted(stage, target)
+            count = stage.scratch.count
+            found = Restored(
+                target,
+                tuple(stage.start.origin.namespaces.values()),
+                count("records"),
+                entries=count("entries"),
+                blobs=count("blobs"),
+                vectors=count("vectors"),
+            )
         _publish(temporary, target)
     return found
 
@@ -139,18 +147,6 @@ def _publish(temporary: Path, target: Path) -> None:
         sync_folder(target.parent)
 
 
-def _counted(stage: Stage, target: Path) -> Restored:
-    count = stage.scratch.count
-    return Restored(
-        target,
-        tuple(stage.start.namespaces.values()),
-        count("records"),
-        entries=count("entries"),
-        blobs=count("blobs"),
-        vectors=count("vectors"),
-    )
-
-
 @contextmanager
 def _as_ours() -> Iterator[None]:
     """Raise `SnapshotError` in place of `InvalidInput`: in a restore, an invalid value is a fault of the snapshot."""
@@ -177,7 +173,6 @@ class Stage:
 
     @step("stage.read")
     def read(self, chain: Sequence[Path]) -> None:
-        """Read the files of a chain, oldest first."""
         self._check_room(chain)
         for file in chain[1:]:
             self._read_forgotten(file)
@@ -246,16 +241,16 @@ class Stage:
         self._check_blobs(blobs)
 
     def _begin(self, before: Start | None) -> None:
-        start = self.start
-        if start.since != (0 if before is None else before.position):
+        origin, earlier = self.start.origin, None if before is None else before.origin
+        if self.start.since != (0 if earlier is None else earlier.position):
             raise SnapshotError("it does not begin where its parent ends")
-        if before is not None and (
-            start.store != before.store
-            or not before.namespaces.items() <= start.namespaces.items()
-            or any(before.spaces.get(number, space) != space for number, space in start.spaces.items())
+        if earlier is not None and (
+            origin.store != earlier.store
+            or not earlier.namespaces.items() <= origin.namespaces.items()
+            or any(earlier.spaces.get(number, space) != space for number, space in origin.spaces.items())
         ):
             raise SnapshotError("it is of another store than its parent")
-        self.scratch.know(start.namespaces, start.spaces)
+        self.scratch.know(origin.namespaces, origin.spaces)
 
     # -- rows ------------------------------------------------------------------------------------------
 
@@ -268,20 +263,16 @@ class Stage:
         table = CONTENTS[section].table
         prepare: Callable[[Row], bool] = getattr(self, f"_prepare_{table.name}", lambda row: True)
         admitted = (row for row in _unpacked(section, rows) if self._admits(section, table, row) and prepare(row))
-        if table.name == "edges":  # its rows are stored one by one
-            for _ in admitted:
-                pass
-        else:
-            self.scratch.add_rows(table.name, admitted)
+        self.scratch.add_rows(table.name, admitted)
 
     def _admits(self, section: Section, table: Table, row: Row) -> bool:
         """Whether to store a row: False if a later snapshot forgets its record. An invalid row raises an error."""
-        start, namespace, content = self.start, row.get("namespace"), CONTENTS[section]
-        if namespace not in start.namespaces and namespace is not None:
+        origin, namespace, content = self.start.origin, row.get("namespace"), CONTENTS[section]
+        if namespace not in origin.namespaces and namespace is not None:
             raise SnapshotError(f"a row is of namespace {namespace}, which is not in this snapshot")
-        if table.appended and not start.since < row[table.appended] <= start.position:
+        if table.appended and not self.start.since < row[table.appended] <= origin.position:
             raise SnapshotError(f"number {row[table.appended]} is outside of what this snapshot covers")
-        if content.late and any(row[column] > start.position for column in table.numbers):
+        if content.late and any(row[column] > origin.position for column in table.numbers):
             raise SnapshotError(content.late)
         for error, applies in content.rules.items():
             if applies(row):
@@ -340,7 +331,7 @@ class Stage:
         if row["node"]:
             return True
         key, value = row["key"], json.loads(row["value"])
-        if key == "space" and row["value"] != str(self.start.active.get(row["namespace"])):
+        if key == "space" and row["value"] != str(self.start.origin.active.get(row["namespace"])):
             raise SnapshotError("its settings name an embedding space that it does not have")
         if not is_sound_setting(key, value):
             raise SnapshotError(f"its setting {key!r} makes no sense")
@@ -365,9 +356,9 @@ class Stage:
         return row["record"] is not None  # else a hash of format 4, of an id that was not stored
 
     def _prepare_vectors(self, row: Row) -> bool:
-        row["space"] = space = self.start.active.get(row["namespace"])
+        row["space"] = space = self.start.origin.active.get(row["namespace"])
         data = row["data"]
-        if space is None or len(data) != 2 * self.start.spaces[space][1]:
+        if space is None or len(data) != 2 * self.start.origin.spaces[space][1]:
             raise SnapshotError("a vector has another length than its space")
         if not np.isfinite(np.frombuffer(data, dtype="<f2")).all():
             raise SnapshotError("a vector holds NaN or infinity")
@@ -401,7 +392,7 @@ class Stage:
         if not any_left and self.start.since:  # none is left
             self.scratch.hide_blobs()
             self.scratch.drop_hidden_blobs()
-        copy = self.scratch.rows_of(*self.start.namespaces)
+        copy = self.scratch.rows_of(*self.start.origin.namespaces)
         for seq, _, _, stored, _ in [*copy.rows("blobs")]:
             found = 0
             for piece in copy.blob_pieces(seq) if seq > self.start.since else ():

@@ -57,49 +57,26 @@ class Snapshot:
 
 
 class Start(NamedTuple):
-    """The first row of a snapshot: the store it was taken from, and the range of sequence numbers it covers.
+    """The first row of a snapshot: the store it was taken from, and the numbers after which its rows begin.
 
     `anchors` are sequence numbers and checksums of the newest records and entries. They distinguish a later state of
     the same store from a copy that has diverged.
     """
 
-    store: str
-    created_at: int
-    position: int
-    committed_at: int
+    origin: Origin
     since: int
-    namespaces: dict[int, str]
-    last_namespace: int
-    spaces: dict[int, tuple[str, int]]
-    active: dict[int, int]
     anchors: dict[str, list[tuple[int, int]]]
 
-    @property
-    def origin(self) -> Origin:
-        """The identity of the store."""
-        return Origin(
-            self.store,
-            self.created_at,
-            self.position,
-            self.committed_at,
-            self.namespaces,
-            self.last_namespace,
-            self.spaces,
-            self.active,
-        )
-
     def pack(self) -> bytes:
+        origin = self.origin
         return pack_row(
             [
-                self.store,
-                self.created_at,
-                self.position,
-                self.committed_at,
+                *origin[:4],
                 self.since,
-                list(self.namespaces.items()),
-                self.last_namespace,
-                [[number, *space] for number, space in self.spaces.items()],
-                list(self.active.items()),
+                list(origin.namespaces.items()),
+                origin.last_namespace,
+                [[number, *space] for number, space in origin.spaces.items()],
+                list(origin.active.items()),
                 self.anchors,
             ]
         )
@@ -115,8 +92,7 @@ def take(
     """Write a snapshot of some namespaces (default: the store's own) to a path; replaces the file when complete."""
     target = Path(checked_path(path, "the path of a snapshot")).expanduser().absolute()
     store.settings()  # raises `Closed`
-    if parent is not None:
-        parent = checked_path(parent, "the parent of a snapshot")
+    parent = None if parent is None else checked_path(parent, "the parent of a snapshot")
     with disk_errors(f"the snapshot {target} was not made"):
         _check_target(target, store.path, parent)
     before, digest = None, NO_PARENT
@@ -129,7 +105,7 @@ def take(
         with store.copying(namespaces) as copy:
             start = _start(copy, before)
             moment = to_micros(store.clock())
-            writer = SnapshotWriter(file, Header(moment, start.position, digest))
+            writer = SnapshotWriter(file, Header(moment, start.origin.position, digest))
             _write(copy, writer, start)
         sha256 = writer.finish()
         _check_replaceable(target)  # once more: writing may have taken minutes
@@ -137,9 +113,9 @@ def take(
         target,
         sha256.hex(),
         None if before is None else digest.hex(),
-        start.store,
-        tuple(start.namespaces.values()),
-        start.position,
+        start.origin.store,
+        tuple(start.origin.namespaces.values()),
+        start.origin.position,
         from_micros(moment),
         writer.rows(Section.RECORDS),
         writer.size,
@@ -157,8 +133,8 @@ def describe(path: SnapshotPath) -> Snapshot:
             location,
             reader.sha256.hex(),
             header.parent.hex() if header.incremental else None,
-            start.store,
-            tuple(start.namespaces.values()),
+            start.origin.store,
+            tuple(start.origin.namespaces.values()),
             header.position,
             from_micros(header.created_at),
             records,
@@ -202,16 +178,10 @@ def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) 
     check_row_size(Section.START, first)
     try:
         store, created, position, committed, since, names, last, spaces, active, anchors = json.loads(first)
+        spaces_by_number = {number: (name, dimensions) for number, name, dimensions in spaces}
         start = Start(
-            store,
-            created,
-            position,
-            committed,
+            Origin(store, created, position, committed, dict(names), last, spaces_by_number, dict(active)),
             since,
-            dict(names),
-            last,
-            {number: (name, dimensions) for number, name, dimensions in spaces},
-            dict(active),
             {kind: [(number, guard) for number, guard in anchors[kind]] for kind in ("records", "entries")},
         )
         sound = _is_sound(start, len(names), len(spaces))
@@ -223,28 +193,29 @@ def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) 
 
 
 def _is_sound(start: Start, namespaces: int, spaces: int) -> bool:
-    numbers = [*start.namespaces, *start.active, *start.active.values(), *start.spaces, start.last_namespace]
-    numbers += [dimensions for _, dimensions in start.spaces.values()]
-    places = [start.created_at, start.committed_at, start.since, start.position]
+    origin = start.origin
+    numbers = [*origin.namespaces, *origin.active, *origin.active.values(), *origin.spaces, origin.last_namespace]
+    numbers += [dimensions for _, dimensions in origin.spaces.values()]
+    places = [origin.created_at, origin.committed_at, start.since, origin.position]
     places += [number for anchors in start.anchors.values() for pair in anchors for number in pair]
-    names = [start.store, *start.namespaces.values(), *(name for name, _ in start.spaces.values())]
+    names = [origin.store, *origin.namespaces.values(), *(name for name, _ in origin.spaces.values())]
     return (
         all(type(number) is int and 0 < number < 1 << 31 for number in numbers)
         and all(type(number) is int and 0 <= number < 1 << 62 for number in places)
         and all(type(name) is str and name for name in names)
-        and 0 < len(start.namespaces) == namespaces == len(set(start.namespaces.values()))
-        and len(start.spaces) == spaces
-        and all(dimensions <= 65_536 for _, dimensions in start.spaces.values())
-        and start.active.keys() <= start.namespaces.keys()
-        and set(start.active.values()) <= start.spaces.keys()
-        and max(start.namespaces) <= start.last_namespace
+        and 0 < len(origin.namespaces) == namespaces == len(set(origin.namespaces.values()))
+        and len(origin.spaces) == spaces
+        and all(dimensions <= 65_536 for _, dimensions in origin.spaces.values())
+        and origin.active.keys() <= origin.namespaces.keys()
+        and set(origin.active.values()) <= origin.spaces.keys()
+        and max(origin.namespaces) <= origin.last_namespace
     )
 
 
 def descends(rows: Rows, start: Start) -> bool:
     """Whether these rows are a later state of the store that a snapshot was taken from."""
     origin = rows.origin()
-    if origin.store != start.store or origin.position < start.position:
+    if origin.store != start.origin.store or origin.position < start.origin.position:
         return False
     for number, guard in start.anchors["records"]:
         found = next(named("records", rows.rows("records", seq=number)), None)
@@ -257,7 +228,8 @@ def descends(rows: Rows, start: Start) -> bool:
         entry = next(named("entries", rows.rows("entries", seq=number)), None)
         if entry is None:
             return False
-        if not entry["deleted"] and guard not in (entry["checksum"], entry_guard_4(entry_values(entry))):
+        guards = (entry["checksum"], entry_guard_4(entry_values(entry)))
+        if not entry["deleted"] and guard not in guards:
             return False
     return True
 
@@ -269,10 +241,11 @@ def descends(rows: Rows, start: Start) -> bool:
 def _start(copy: Rows, parent: Start | None) -> Start:
     origin = copy.origin()
     if parent is not None:
-        older = {number for number in origin.namespaces if number <= parent.last_namespace}
-        if origin.store == parent.store and parent.namespaces.keys() != older:
+        theirs = parent.origin.namespaces
+        older = {number for number in origin.namespaces if number <= parent.origin.last_namespace}
+        if origin.store == parent.origin.store and theirs.keys() != older:
             raise SnapshotError(
-                f"the parent holds the namespaces {', '.join(parent.namespaces.values())}; an incremental snapshot "
+                f"the parent holds the namespaces {', '.join(theirs.values())}; an incremental snapshot "
                 "holds the same ones, and those made since. Name these, or take a full snapshot."
             )
         if not descends(copy, parent):
@@ -283,18 +256,7 @@ def _start(copy: Rows, parent: Start | None) -> Start:
         "records": [(row["seq"], guarded(row, row["namespace"])["checksum"]) for row in records],
         "entries": [(row["seq"], row["checksum"]) for row in entries],
     }
-    return Start(
-        origin.store,
-        origin.created_at,
-        origin.position,
-        origin.committed_at,
-        0 if parent is None else parent.position,
-        origin.namespaces,
-        origin.last_namespace,
-        origin.spaces,
-        origin.active,
-        anchors,
-    )
+    return Start(origin, 0 if parent is None else parent.origin.position, anchors)
 
 
 @step("snapshot.write")

@@ -56,11 +56,7 @@ class Rows(contract.Rows):
     """Reads rows of the chosen namespaces on one connection, in the caller's transaction."""
 
     connection: Connection
-
-    @property
-    def chosen(self) -> Sequence[int]:
-        """The numbers of the namespaces."""
-        raise NotImplementedError
+    chosen: Sequence[int]
 
     @property
     def _chosen(self) -> str:
@@ -99,8 +95,7 @@ class Rows(contract.Rows):
 
     def count_rows(self, table: str, *, after: int = 0) -> int:
         query, values = self._query(table, after, None, {})
-        (count,) = self.connection.execute(f"SELECT count(*) FROM ({query}) counted", values).fetchone()
-        return int(count)
+        return int(self.connection.execute(f"SELECT count(*) FROM ({query}) counted", values).fetchone()[0])
 
     def _query(self, table: str, after: int, newest: int | None, equal: Row) -> tuple[str, Row]:
         if table == "records":
@@ -183,12 +178,8 @@ class Copy(Rows):
 
     def __init__(self, connection: Connection, chosen: Sequence[int], zero: int = 0) -> None:
         self.connection = connection
-        self._numbers = chosen
+        self.chosen = chosen
         self._zero = zero
-
-    @property
-    def chosen(self) -> Sequence[int]:
-        return self._numbers
 
     def _position(self) -> int:
         return super()._position() - self._zero

@@ -79,7 +79,6 @@ class StoredEntry(NamedTuple):
     checksum: int
 
     def guard(self) -> int:
-        """The correct checksum of these values."""
         return entry_guard(self[1:-1])
 
     def unpack(self) -> Entry:
@@ -103,8 +102,6 @@ class StoredEntry(NamedTuple):
 
 
 class Entries(Reader, contract.Entries):
-    """Reading entries."""
-
     def entry(self, key: str, *, scope: str = "local", owner: str | Sequence[str] = "") -> Entry | None:
         with self.connected() as connection:
             for one in _owners(owner):
@@ -114,30 +111,30 @@ class Entries(Reader, contract.Entries):
         return None
 
     def entries(self, prefix: str = "", *, scope: str = "local", owner: str = "", limit: int = 100) -> list[Entry]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                f"{_KEYS} SELECT {ENTRY_COLUMNS} {_NEWEST_OF_FOUND} ORDER BY e.updated_at DESC, e.key LIMIT :limit",
-                {**self._found_in(scope, owner, prefix), "limit": limit},
-            ).fetchall()
+        rows = self._all(
+            f"{_KEYS} SELECT {ENTRY_COLUMNS} {_NEWEST_OF_FOUND} ORDER BY e.updated_at DESC, e.key LIMIT :limit",
+            {**self._found_in(scope, owner, prefix), "limit": limit},
+        )
         return [StoredEntry(*row).unpack() for row in rows]
 
     def count_entries(self, *, scope: str = "local", owner: str = "") -> int:
-        with self.connected(once=True) as connection:
-            counted = connection.execute(
-                f"{_KEYS} SELECT count(*) {_NEWEST_OF_FOUND}", self._found_in(scope, owner, "")
-            )
-            return int(counted.fetchone()[0])
+        query = f"{_KEYS} SELECT count(*) {_NEWEST_OF_FOUND}"
+        return int(self._firsts(query, self._found_in(scope, owner, ""))[0])
 
     def _found_in(self, scope: str, owner: str, prefix: str) -> dict[str, Any]:
-        place = {"namespace": self.number, "scope": scope, "owner": owner}
-        return {**place, "prefix": prefix, "length": len(prefix)}
+        return {
+            "namespace": self.number,
+            "scope": scope,
+            "owner": owner,
+            "prefix": prefix,
+            "length": len(prefix),
+        }
 
     def entry_history(self, key: str, *, scope: str = "local", owner: str = "") -> list[Entry]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} AND NOT deleted ORDER BY version",
-                (self.number, scope, owner, key),
-            ).fetchall()
+        rows = self._all(
+            f"SELECT {ENTRY_COLUMNS} FROM entries WHERE {ENTRY_PLACE} AND NOT deleted ORDER BY version",
+            (self.number, scope, owner, key),
+        )
         return [StoredEntry(*row).unpack() for row in rows]
 
     def entry_changes(
@@ -153,14 +150,13 @@ class Entries(Reader, contract.Entries):
         owners = _owners(owner)
         # Recent changes are read in log order. An index over keys would read every version ever written.
         by_number = "NOT INDEXED" if since > 0 else ""
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                f"SELECT seq, {ENTRY_COLUMNS} FROM entries e {by_number} WHERE seq > ? AND namespace = ? "
-                f"AND scope = ? AND owner IN ({', '.join('?' * len(owners))}) AND substr(key, 1, ?) = ? "
-                "AND NOT EXISTS (SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "
-                "AND n.owner = e.owner AND n.key = e.key AND n.version > e.version) ORDER BY seq LIMIT ?",
-                (since, self.number, scope, *owners, len(prefix), prefix, limit),
-            ).fetchall()
+        rows = self._all(
+            f"SELECT seq, {ENTRY_COLUMNS} FROM entries e {by_number} WHERE seq > ? AND namespace = ? "
+            f"AND scope = ? AND owner IN ({', '.join('?' * len(owners))}) AND substr(key, 1, ?) = ? "
+            "AND NOT EXISTS (SELECT 1 FROM entries n WHERE n.namespace = e.namespace AND n.scope = e.scope "
+            "AND n.owner = e.owner AND n.key = e.key AND n.version > e.version) ORDER BY seq LIMIT ?",
+            (since, self.number, scope, *owners, len(prefix), prefix, limit),
+        )
         changed = ((seq, StoredEntry(*row)) for seq, *row in rows)
         return [
             EntryChange(seq, one.key, one.version, one.updated_by, None if one.deleted else one.unpack())
@@ -168,9 +164,7 @@ class Entries(Reader, contract.Entries):
         ]
 
     def last_entry_change(self) -> int:
-        with self.connected(once=True) as connection:
-            (last,) = connection.execute(LAST_ENTRY).fetchone()
-        return last or 0
+        return self._firsts(LAST_ENTRY)[0] or 0
 
 
 def _newest(connection: Connection, place: tuple[int, str, str, str]) -> StoredEntry | None:
@@ -186,8 +180,6 @@ def _owners(owner: str | Sequence[str]) -> Sequence[str]:
 
 
 class EntryWrites(Entries, Writer, contract.EntryWrites):
-    """Changing entries."""
-
     def put_entry(
         self,
         key: str,
@@ -244,10 +236,13 @@ class EntryWrites(Entries, Writer, contract.EntryWrites):
         if known is None:
             return 0
         version = known.version + 1
-        self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
+        self._empty_entry(place)
         gone = (True, scope, owner, key, version, "", writer, self.now, self.now, None, None, 0)
         self.connection.execute(_INSERT_ENTRY, (self.next_seq(), self.number, *gone))
         return version
+
+    def _empty_entry(self, place: tuple[int, str, str, str]) -> None:
+        self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
 
 
 def _expect(last: StoredEntry | None, key: str, expected_version: int | None) -> StoredEntry | None:
@@ -263,23 +258,17 @@ def _expect(last: StoredEntry | None, key: str, expected_version: int | None) ->
 
 
 class Blobs(Reader, contract.Blobs):
-    """Reading blobs."""
-
     def blob(self, key: str) -> bytes | None:
-        with self.connected(once=True) as connection:
-            data, checksum = connection.execute(
-                "SELECT data, checksum FROM blobs WHERE namespace = ? AND key = ?", (self.number, key)
-            ).fetchone() or (None, 0)
-        if data is None:
-            return None
-        if zlib.crc32(data) != checksum:
-            raise CorruptStore(f"blob {key!r} does not match its checksum: the file was damaged")
-        return bytes(data)
+        for data, checksum in self._all(
+            "SELECT data, checksum FROM blobs WHERE namespace = ? AND key = ?", (self.number, key)
+        ):
+            if zlib.crc32(data) != checksum:
+                raise CorruptStore(f"blob {key!r} does not match its checksum: the file was damaged")
+            return bytes(data)
+        return None
 
 
 class BlobWrites(Blobs, Writer, contract.BlobWrites):
-    """Changing blobs."""
-
     def put_blob(self, key: str, data: bytes) -> None:
         self.delete_blob(key)
         self.connection.execute(
@@ -298,16 +287,13 @@ class BlobWrites(Blobs, Writer, contract.BlobWrites):
 
 
 class Jobs(Reader, contract.Jobs):
-    """Reading the queue."""
-
     def jobs(self, kind: str | None = None, limit: int = 100, *, failed: bool = True) -> list[Job]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                f"SELECT {_JOB_COLUMNS} FROM jobs WHERE namespace = :namespace "
-                f"{'' if kind is None else 'AND kind = :kind '}{'' if failed else 'AND attempts < :most '}"
-                "ORDER BY seq LIMIT :limit",
-                {"namespace": self.number, "kind": kind, "most": MAX_ATTEMPTS, "limit": limit},
-            ).fetchall()
+        rows = self._all(
+            f"SELECT {_JOB_COLUMNS} FROM jobs WHERE namespace = :namespace "
+            f"{'' if kind is None else 'AND kind = :kind '}{'' if failed else 'AND attempts < :most '}"
+            "ORDER BY seq LIMIT :limit",
+            {"namespace": self.number, "kind": kind, "most": MAX_ATTEMPTS, "limit": limit},
+        )
         return [
             Job(seq, kind, record, tuple(json.loads(data)) if data else (), attempts, error)
             for seq, kind, record, data, attempts, error in rows
@@ -315,13 +301,12 @@ class Jobs(Reader, contract.Jobs):
 
     def set_aside(self) -> list[str]:
         # Includes a job that a process which has just opened the store tries one last time.
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "
-                "LEFT JOIN records r ON r.seq = j.record AND j.record > 0 "
-                "WHERE j.namespace = ? AND j.attempts >= ? ORDER BY j.record, j.kind LIMIT ?",
-                (self.number, MAX_ATTEMPTS - 1, _MOST_NAMED),
-            ).fetchall()
+        rows = self._all(
+            "SELECT j.kind, j.record, j.attempts, j.error, CAST(r.id AS BLOB) FROM jobs j "
+            "LEFT JOIN records r ON r.seq = j.record AND j.record > 0 "
+            "WHERE j.namespace = ? AND j.attempts >= ? ORDER BY j.record, j.kind LIMIT ?",
+            (self.number, MAX_ATTEMPTS - 1, _MOST_NAMED),
+        )
         return [
             f"record {id.decode(errors='replace')!r} (number {record}): {kind} failed {attempts} times with {error}"
             if id
@@ -342,8 +327,6 @@ class Jobs(Reader, contract.Jobs):
 
 
 class JobWrites(Jobs, Writer, contract.JobWrites):
-    """Changing the queue."""
-
     queued = 0
     """The number of jobs put into the queue."""
 

@@ -64,16 +64,13 @@ _CHANGES = (
 
 
 class Records(Reader, contract.Records):
-    """Reading records."""
-
     def get(self, id: str) -> Record | None:
-        with self.connected(once=True) as connection:
-            row = connection.execute(
-                f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
-                "ORDER BY r.version DESC LIMIT 1",
-                (id_hash(self.number, id), id, self.number),
-            ).fetchone()
-            return None if row is None else to_record(row)
+        rows = self._all(
+            f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id_hash = ? AND r.id = ? AND +r.namespace = ? "
+            "ORDER BY r.version DESC LIMIT 1",
+            (id_hash(self.number, id), id, self.number),
+        )
+        return to_record(rows[0]) if rows else None
 
     def records(self, seqs: Iterable[int]) -> dict[int, Record]:
         with self.connected(once=True) as connection:
@@ -83,33 +80,25 @@ class Records(Reader, contract.Records):
         check_limit(limit)
         if after is not None and not isinstance(after, int):
             raise InvalidInput(f"after is the `next` of an earlier page, not {after!r}")
-        order = "DESC" if newest_first else "ASC"
-        with self.connected() as connection:
-            where, values = conditions(wanted, self.number, connection)
-            if after is not None:
-                where += " AND r.seq < ?" if newest_first else " AND r.seq > ?"
-                values.append(after)
-            rows = connection.execute(
-                f"SELECT {RECORD_COLUMNS} FROM records r WHERE {where} ORDER BY r.seq {order} LIMIT ?",
-                (*values, limit + 1),
-            ).fetchall()
-            records = tuple(to_record(row) for row in rows[:limit])
+        order, beyond = ("DESC", "<") if newest_first else ("ASC", ">")
+        follows, more = ("", ()) if after is None else (f"AND r.seq {beyond} ? ", (after,))
+        rows = self._admitted(RECORD_COLUMNS, wanted, f"{follows}ORDER BY r.seq {order} LIMIT ?", *more, limit + 1)
+        records = tuple(map(to_record, rows[:limit]))
         return Page(records, records[-1].seq if len(rows) > limit else None)
 
     def numbers(self, wanted: Filter, limit: int, after: int = 0) -> list[int]:
-        with self.connected() as connection:
-            where, values = conditions(wanted, self.number, connection)
-            rows = connection.execute(
-                f"SELECT r.seq FROM records r WHERE {where} AND r.seq > ? ORDER BY r.seq LIMIT ?",
-                (*values, after, limit),
-            ).fetchall()
+        rows = self._admitted("r.seq", wanted, "AND r.seq > ? ORDER BY r.seq LIMIT ?", after, limit)
         return [seq for (seq,) in rows]
 
     def count(self, wanted: Filter) -> int:
+        return int(self._admitted("count(*)", wanted)[0][0])
+
+    def _admitted(self, columns: str, wanted: Filter, rest: str = "", *more: Any) -> list[Any]:
+        """The rows of `records r` that a filter admits, with the rest of the query and its values."""
         with self.connected() as connection:
             where, values = conditions(wanted, self.number, connection)
-            (count,) = connection.execute(f"SELECT count(*) FROM records r WHERE {where}", values).fetchone()
-        return int(count)
+            query = f"SELECT {columns} FROM records r WHERE {where} {rest}"
+            return connection.execute(query, (*values, *more)).fetchall()
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         with self.connected() as connection:
@@ -131,42 +120,35 @@ class Records(Reader, contract.Records):
         return row is not None
 
     def is_drawn(self, record: int, replacing: bool = False) -> bool:
-        with self.connected(once=True) as connection:
-            row = connection.execute(
-                "SELECT 1 FROM derivations WHERE record = ? AND replaces >= ?", (record, replacing)
-            ).fetchone()
-        return row is not None
+        return bool(self._all("SELECT 1 FROM derivations WHERE record = ? AND replaces >= ?", (record, replacing)))
 
     def replaced(self, seqs: Iterable[int]) -> set[int]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
+        return set(
+            self._firsts(
                 "SELECT r.seq FROM records r WHERE r.seq IN (SELECT value FROM json_each(?)) AND EXISTS ("
                 "SELECT 1 FROM edges e CROSS JOIN records f ON f.seq = e.derived "
                 f"CROSS JOIN records d ON {same_id('d', 'f')} JOIN derivations v ON v.record = d.seq "
                 f"WHERE e.source = {first_version()} AND v.replaces)",
                 (json.dumps([*seqs]),),
-            ).fetchall()
-        return {seq for (seq,) in rows}
+            )
+        )
 
     def following(self, record: int, limit: int) -> list[int]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
-                "AND n.session = r.session WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 "
-                "AND n.version > 0 ORDER BY n.seq LIMIT ?3",
-                (record, self.number, limit),
-            ).fetchall()
-        return [seq for (seq,) in rows]
+        return self._firsts(
+            "SELECT n.seq FROM records r JOIN records n ON n.session_hash = r.session_hash AND n.seq > r.seq "
+            "AND n.session = r.session WHERE r.seq = ?1 AND r.namespace = ?2 AND n.namespace = ?2 "
+            "AND n.version > 0 ORDER BY n.seq LIMIT ?3",
+            (record, self.number, limit),
+        )
 
     def vectors(self, records: Iterable[int]) -> dict[int, Vector]:
         with self.connected() as connection:
             space = active_space(connection, self.number)
             if space is None:
                 return {}
-            number, _ = space
             rows = connection.execute(
                 "SELECT record, data FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND space = ?",
-                (json.dumps([*records]), number),
+                (json.dumps([*records]), space.number),
             ).fetchall()
         return {record: np.frombuffer(data, dtype=np.float16).astype(np.float32) for record, data in rows}
 
@@ -176,8 +158,7 @@ class Records(Reader, contract.Records):
             f"SELECT * FROM (SELECT {columns} FROM {table} WHERE namespace = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3) t"
             for columns, table in _CHANGES
         )
-        with self.connected(once=True) as connection:
-            rows = connection.execute(f"{union} ORDER BY 1 LIMIT ?3", (self.number, since, limit)).fetchall()
+        rows = self._all(f"{union} ORDER BY 1 LIMIT ?3", (self.number, since, limit))
         return [Change(*row) for row in rows]
 
     def progress(self, name: str) -> Progress:
@@ -189,26 +170,21 @@ class Records(Reader, contract.Records):
             return read_settings(connection, self.number, node)
 
     def nodes(self) -> list[str]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT node FROM settings WHERE namespace = ? AND node != '' ORDER BY node", (self.number,)
-            ).fetchall()
-        return [node for (node,) in rows]
+        return self._firsts(
+            "SELECT DISTINCT node FROM settings WHERE namespace = ? AND node != '' ORDER BY node", (self.number,)
+        )
 
     @property
     def space(self) -> tuple[str, int] | None:
-        with self.connected(once=True) as connection:
-            found: tuple[str, int] | None = connection.execute(
-                "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
-                "WHERE namespace = ? AND node = '' AND key = 'space'",
-                (self.number,),
-            ).fetchone()
-        return found
+        rows: list[tuple[str, int]] = self._all(
+            "SELECT s.name, s.dimensions FROM settings JOIN spaces s ON s.number = CAST(value AS INTEGER) "
+            "WHERE namespace = ? AND node = '' AND key = 'space'",
+            (self.number,),
+        )
+        return rows[0] if rows else None
 
     def stats(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        named = {"namespace": self.number}
         with self.connected() as connection:
-            for name, query in _STATISTICS.items():
-                (value,) = connection.execute(query, {"namespace": self.number}).fetchone()
-                found[name] = int(value or 0)
-        return found
+            found = {name: connection.execute(query, named).fetchone()[0] for name, query in _STATISTICS.items()}
+        return {name: int(value or 0) for name, value in found.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import singledispatch
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,6 @@ def each(connection: Connection, query: str, values: Sequence[Any]) -> Iterable[
 
 
 class Residency(Reader, contract.Residency):
-    """Reading the tiers of records and their uses."""
-
     def window(self, node: str) -> list[tuple[int, int]]:
         with self.connected() as connection:
             (room,) = connection.execute(
@@ -77,22 +76,19 @@ class Residency(Reader, contract.Residency):
     def sizes(self, node: str, tier: str, among: Iterable[int] | None = None) -> dict[int, int]:
         some = "" if among is None else "AND record IN (SELECT value FROM json_each(?)) "
         values = () if among is None else (json.dumps([*among]),)
-        with self.connected(once=True) as connection:
-            return dict(
-                connection.execute(
-                    f"SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? {some}"
-                    "ORDER BY entered, record",
-                    (self.number, node, tier, *values),
-                ).fetchall()
+        return dict(
+            self._all(
+                f"SELECT record, tokens FROM residents WHERE namespace = ? AND node = ? AND tier = ? {some}"
+                "ORDER BY entered, record",
+                (self.number, node, tier, *values),
             )
+        )
 
     def totals(self, node: str) -> dict[str, Usage]:
-        with self.connected(once=True) as connection:
-            rows = connection.execute(
-                "SELECT tier, items, tokens, hits, misses FROM tiers "
-                "WHERE namespace = ? AND node = ? AND tier != 'l1'",
-                (self.number, node),
-            ).fetchall()
+        rows = self._all(
+            "SELECT tier, items, tokens, hits, misses FROM tiers WHERE namespace = ? AND node = ? AND tier != 'l1'",
+            (self.number, node),
+        )
         return {tier: Usage(*held) for tier, *held in rows}
 
     def residents(self, node: str, tier: str) -> list[Resident]:
@@ -123,20 +119,18 @@ class Residency(Reader, contract.Residency):
     def _used(self, query: str, node: str, wanted: str) -> list[Resident]:
         """The residents that a query finds, with their buffered uses."""
         recent = self.recent_uses()
-        with self.connected() as connection:
-            found = [Resident(*row) for row in connection.execute(query, (self.number, node, wanted))]
+        found = [Resident(*row) for row in self._all(query, (self.number, node, wanted))]
         if not recent:
             return found
         return [one if (uses := recent.of(one.record, node)) is None else _with_uses(one, uses) for one in found]
 
     def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
-        with self.connected(once=True) as connection:
-            return connection.execute(
-                "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
-                "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
-                "WHERE p.namespace = ?2 AND p.node = ?3 AND p.tier = ?4 AND p.record = r.seq) ORDER BY r.seq",
-                (json.dumps([*records]), self.number, node, tier),
-            ).fetchall()
+        return self._all(
+            "SELECT r.seq, r.importance, r.kind FROM records r WHERE r.seq IN (SELECT value FROM json_each(?1)) "
+            "AND r.namespace = ?2 AND r.version > 0 AND NOT EXISTS (SELECT 1 FROM residents p "
+            "WHERE p.namespace = ?2 AND p.node = ?3 AND p.tier = ?4 AND p.record = r.seq) ORDER BY r.seq",
+            (json.dumps([*records]), self.number, node, tier),
+        )
 
     def original_tokens(self, node: str, tier: str) -> int:
         with self.connected() as connection:
@@ -173,15 +167,12 @@ class Residency(Reader, contract.Residency):
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
         wanted, recent = [*records], self.recent_uses()
-        found: dict[int, Access] = {}
-        with self.connected(once=True) as connection:
-            for record, count, last_at, previous_at in connection.execute(
-                "SELECT record, count, last_at, previous_at FROM accesses WHERE namespace = ? AND node = ? "
-                "AND record IN (SELECT value FROM json_each(?))",
-                (self.number, node, json.dumps(wanted)),
-            ):
-                previous = None if previous_at is None else from_micros(previous_at)
-                found[record] = Access(count, from_micros(last_at), previous)
+        rows = self._all(
+            "SELECT record, count, last_at, previous_at FROM accesses WHERE namespace = ? AND node = ? "
+            "AND record IN (SELECT value FROM json_each(?))",
+            (self.number, node, json.dumps(wanted)),
+        )
+        found = {record: Access(count, from_micros(last), _moment(before)) for record, count, last, before in rows}
         if recent:
             for record in wanted:
                 if (uses := recent.of(record, node)) is not None:
@@ -189,12 +180,11 @@ class Residency(Reader, contract.Residency):
         return found
 
     def most_uses(self, node: str, tier: str) -> int:
-        with self.connected(once=True) as connection:
-            (most,) = connection.execute(
-                "SELECT ifnull(max(a.count), 0) FROM residents p JOIN accesses a ON a.namespace = p.namespace "
-                "AND a.record = p.record AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
-                (self.number, node, tier),
-            ).fetchone()
+        (most,) = self._firsts(
+            "SELECT ifnull(max(a.count), 0) FROM residents p JOIN accesses a ON a.namespace = p.namespace "
+            "AND a.record = p.record AND a.node = p.node WHERE p.namespace = ? AND p.node = ? AND p.tier = ?",
+            (self.number, node, tier),
+        )
         return int(most)
 
 
@@ -203,15 +193,17 @@ def _with_uses(resident: Resident, recent: BufferedUses) -> Resident:
     return resident._replace(uses=resident.uses + recent.number, last_at=recent.last_at / 1e6, previous_at=previous)
 
 
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
 def _after(written: Access | None, recent: BufferedUses) -> Access:
     earlier = None if written is None else written.last_at
-    previous = earlier if recent.previous_at is None else from_micros(recent.previous_at)
+    previous = _moment(recent.previous_at) or earlier
     return Access(recent.number + (written.count if written else 0), from_micros(recent.last_at), previous)
 
 
 class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
-    """Moving records between tiers."""
-
     @step("transaction.enter")
     def enter(
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
@@ -347,7 +339,7 @@ class TierTotals:
         ).fetchall()
         self._connection.executemany(
             "DELETE FROM residents WHERE namespace = ? AND node = ? AND tier = ? AND record = ?",
-            [(self._namespace, node, tier, record) for node, tier in places for record in records],
+            ((self._namespace, node, tier, record) for node, tier in places for record in records),
         )
 
     def _book(self, tier: str, node: str, items: int, tokens: int) -> None:
@@ -363,18 +355,14 @@ class TierTotals:
 
     def wrong(self) -> dict[tuple[str, str], tuple[int, int]]:
         """The items and tokens that each wrong total lacks compared with its residents, by node and tier."""
-        found: dict[tuple[str, str], tuple[int, int]] = {}
-        for node, tier, items, tokens in self._connection.execute(
+        rows = self._connection.execute(
             "SELECT node, tier, sum(items), sum(tokens) FROM ("
             "SELECT node, tier, 1 AS items, tokens FROM residents WHERE namespace = ?1 UNION ALL "
             "SELECT node, tier, -items, -tokens FROM tiers WHERE namespace = ?1 AND tier != 'l1') held GROUP BY 1, 2",
             (self._namespace,),
-        ):
-            if items or tokens:
-                found[node, tier] = (items, tokens)
-        return found
+        )
+        return {(node, tier): (items, tokens) for node, tier, items, tokens in rows if items or tokens}
 
     def recount(self) -> None:
-        """Correct every total."""
         for (node, tier), (items, tokens) in self.wrong().items():
             self._book(tier, node, items, tokens)

@@ -6,7 +6,7 @@ import functools
 import json
 import sqlite3
 from collections import namedtuple
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ __all__ = [
     "read_records",
     "read_settings",
     "same_id",
+    "text_read_with",
     "to_record",
 ]
 
@@ -67,6 +68,15 @@ class Reader:
     def reading(self) -> AbstractContextManager[None]:
         return self._reading
 
+    def _all(self, query: str, values: Any = ()) -> list[Any]:
+        """The rows of one query."""
+        with self.connected(once=True) as connection:
+            return connection.execute(query, values).fetchall()
+
+    def _firsts(self, query: str, values: Any = ()) -> list[Any]:
+        """The first value of each row of one query."""
+        return [first for first, *_ in self._all(query, values)]
+
     def recent_uses(self) -> AccessBuffer | None:
         """The buffer of unwritten uses of records, if there is one."""
         return None
@@ -82,7 +92,6 @@ class Writer(Reader):
         raise NotImplementedError
 
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Execute a statement for each of the rows."""
         if len(rows) == 1:
             self.connection.execute(statement, rows[0])
         elif rows:
@@ -174,7 +183,6 @@ class StoredRecord(_Columns):
 
     @property
     def guarded(self) -> tuple[Any, ...]:
-        """The values that the checksum covers."""
         return self[:_GUARDED]
 
 
@@ -193,8 +201,7 @@ def first_number(connection: Connection, namespace: int, id: str) -> int | None:
         "SELECT seq FROM records WHERE id_hash = ? AND id = ? AND +namespace = ? AND version = 1",
         (id_hash(namespace, id), id, namespace),
     ).fetchone()
-    (seq,) = row or (None,)
-    return seq
+    return row[0] if row else None
 
 
 def read_settings(connection: Connection, namespace: int, node: str) -> dict[str, Any]:
@@ -217,13 +224,18 @@ def is_no_text(error: sqlite3.Error) -> bool:
 
 
 @contextmanager
-def damaged_as_bytes(connection: Connection) -> Iterator[None]:
-    """Read invalid text as bytes inside the block, instead of failing the query."""
-    connection.text_factory = _text_or_bytes
+def text_read_with(connection: Connection, read: Callable[[bytes], Any]) -> Iterator[None]:
+    """Read text by this function inside the block, for text that may not be valid."""
+    before, connection.text_factory = connection.text_factory, read
     try:
         yield
     finally:
-        connection.text_factory = str
+        connection.text_factory = before
+
+
+def damaged_as_bytes(connection: Connection) -> AbstractContextManager[None]:
+    """Read invalid text as bytes inside the block, instead of failing the query."""
+    return text_read_with(connection, _text_or_bytes)
 
 
 def fetch_readable(connection: Connection, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from loom.storage.moments import to_micros
 from loom.storage.sqlite.archive import CONTENT, DATA
 from loom.storage.sqlite.copying import Rows, insert
 from loom.storage.sqlite.counting import Counts, as_stored
-from loom.storage.sqlite.entries import EMPTY_ENTRIES, ENTRY_PLACE, BlobWrites, EntryWrites, JobWrites
+from loom.storage.sqlite.entries import BlobWrites, EntryWrites, JobWrites
 from loom.storage.sqlite.projections import VECTORS, active_space, advance, count_up, start_over, vector_basis
 from loom.storage.sqlite.records import Records
 from loom.storage.sqlite.residency import ResidencyWrites, TierTotals
@@ -99,6 +99,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
     ) -> None:
         super().__init__(connection, namespace)
         self.namespace = namespace
+        self.chosen = (namespace,)
         self._write_accesses = write_accesses
         self.counts = counts
         # Records store their sequence numbers. `store` is written only if other rows use some, which saves a page.
@@ -281,8 +282,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         ).fetchone()
         if row is None:
             return False
-        (created_at,) = row
-        self._take_place(record, by, max(to_micros(at), created_at))
+        self._take_place(record, by, max(to_micros(at), row[0]))
         self.leave_everywhere(record)
         return True
 
@@ -376,10 +376,6 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
 
     # -- rows of another store -------------------------------------------------------------------------------------
 
-    @property
-    def chosen(self) -> Sequence[int]:
-        return (self.namespace,)
-
     def _position(self) -> int:
         return self._next
 
@@ -432,8 +428,7 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
     def _after_emptying(self, row: Row) -> Row:
         """A row of an entry. A deletion first empties the earlier versions."""
         if row["deleted"]:
-            place = (self.namespace, row["scope"], row["owner"], row["key"])
-            self.connection.execute(f"{EMPTY_ENTRIES} WHERE {ENTRY_PLACE}", place)
+            self._empty_entry((self.namespace, row["scope"], row["owner"], row["key"]))
         return row
 
     def _after_deleting(self, row: Row) -> Row:

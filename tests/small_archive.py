@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from loom.storage.sqlite.archive import ArchiveLimits
 from loom.storage.sqlite.maintenance import WorkLimits
 
 __all__ = ["SMALL"]
 
-SMALL: Final = WorkLimits(archive=ArchiveLimits(block_bytes=32 * 1024))
+SMALL: Final = WorkLimits(block_bytes=32 * 1024)

@@ -104,5 +104,5 @@ def test_uses_that_cannot_be_written_stay_bounded() -> None:
     buffer = maintenance.AccessBuffer(1)
     for record in range(100_000):
         buffer.add([record], "node", record)
-    assert buffer.uses(99_999, "node") == 1
+    assert buffer.of(99_999, "node") == maintenance.BufferedUses(1, 99_999, None)
     assert len(buffer) <= 10_000

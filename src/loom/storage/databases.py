@@ -7,6 +7,7 @@ of its index files.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -62,7 +63,10 @@ class Connection(Protocol):
 
 
 class Engine(Protocol):
-    """One database, or one namespace of a server, in one process. All handles of the process share it."""
+    """One database, or one namespace of a server, in one process. All handles of the process share it.
+
+    A method with a body is right for a database whose processes share one folder of index files and one lease.
+    """
 
     read_only: bool
     folds_log: bool
@@ -110,12 +114,15 @@ class Engine(Protocol):
 
         They return to the queue after a while, or when `free_jobs` is called.
         """
+        return None
 
     def still_taken(self, connection: Connection, taken: Taken) -> set[int]:
         """The records whose jobs are still taken, inside the transaction that ends the jobs."""
+        return set(taken.records)
 
     def free_jobs(self, connection: Connection, taken: Taken) -> None:
         """Return the jobs that are still taken to the queue."""
+        return
 
     def stop_waiting(self, thread: threading.Thread) -> None:
         """Make a thread that waits to write raise `Closed` soon."""
@@ -132,9 +139,11 @@ class Engine(Protocol):
     @property
     def remains(self) -> tuple[str, ...]:
         """The places where forgotten rows remain after `clean_up_by`, and until when."""
+        return ()
 
     def tidy(self) -> None:
         """Do the database's own upkeep that `clean_up_by` has queued, if this process may. Called while idle."""
+        return
 
     def without_limit(self) -> AbstractContextManager[None]:
         """Let the database exceed its size limit inside the block."""
@@ -146,6 +155,7 @@ class Engine(Protocol):
 
     def publish_file(self, name: str) -> None:
         """Share a new index file with other hosts, before the transaction that names it."""
+        return
 
     def provide_file(
         self, connection: Connection, name: str, *, afresh: bool = False, codes_only: bool = False
@@ -155,19 +165,24 @@ class Engine(Protocol):
         `afresh` replaces an existing file, which is damaged. With `codes_only` the file lacks its vectors, which are
         read from the database when a search needs them.
         """
+        return False
 
     def fetch_later(self, wanted: Sequence[Wanted]) -> bool:
         """Whether so many vectors are missing in the folder that they are fetched in the background, from now on.
 
         Until then searches use words.
         """
+        return False
 
     @property
     def codes_only_from(self) -> int:
         """From this many vectors in a namespace on, files are fetched without their vectors."""
+        return sys.maxsize
 
     def drop_files(self, connection: Connection, names: Iterable[str]) -> None:
         """Drop the database's copies of index files, in the transaction that stops naming them."""
+        return
 
     def keep_files(self, names: Iterable[str], fence: Callable[[Connection], None]) -> None:
         """Drop the database's copies of all other index files of this namespace, under the lease."""
+        return

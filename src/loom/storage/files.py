@@ -9,7 +9,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from loom.errors import StoreFull, StoreUnavailable
@@ -94,14 +94,11 @@ def database_kind(path: Path) -> str:
     if not path.is_file():
         return ""
     if not path.stat().st_size:
-        logged = any(os.path.lexists(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
-        return "an empty database" if logged else ""
+        has_log = os.path.lexists(f"{path}-wal") or os.path.lexists(f"{path}-journal")
+        return "an empty database" if has_log else ""
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)
-        try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0)) as connection:
             connection.execute("PRAGMA schema_version")
-        finally:
-            connection.close()
     except sqlite3.Error as error:
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code == sqlite3.SQLITE_IOERR:

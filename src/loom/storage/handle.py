@@ -34,7 +34,7 @@ from loom.storage.moments import to_micros
 from loom.storage.search_view import SearchView
 from loom.storage.sqlite import administration, archive, maintenance
 from loom.storage.sqlite.entries import Blobs, Entries, Jobs
-from loom.storage.sqlite.maintenance import AccessBuffer, TransactionScope, WorkLimits
+from loom.storage.sqlite.maintenance import AccessBuffer, Maintenance, WorkLimits
 from loom.storage.sqlite.projections import SCRUB, TEXT, TEXT_BASIS, TailLimit, active_space, start_over
 from loom.storage.sqlite.records import Records
 from loom.storage.sqlite.residency import Residency
@@ -109,10 +109,8 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         """Report lost commits once, if the backend can detect them."""
 
     def _number_of(self, namespace: str) -> int | None:
-        with self.connected() as connection:
-            row = connection.execute("SELECT number FROM namespaces WHERE name = ?", (namespace,)).fetchone()
-        (number,) = row or (None,)
-        return number
+        numbers = self._firsts("SELECT number FROM namespaces WHERE name = ?", (namespace,))
+        return numbers[0] if numbers else None
 
     def _agree_on_analyzer(self) -> None:
         """Start the text index over if an older analyser made it."""
@@ -148,9 +146,8 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
 
     def namespaces(self) -> list[str]:
         self.check_namespaces("list the namespaces of the file")
-        with self.connected() as connection:
-            rows = connection.execute("SELECT name FROM namespaces ORDER BY number").fetchall()
-        return [name for (name,) in rows if not name.startswith(FORGOTTEN_NAME)]
+        names = self._firsts("SELECT name FROM namespaces ORDER BY number")
+        return [name for name in names if not name.startswith(FORGOTTEN_NAME)]
 
     def check_namespaces(self, wish: str) -> None:
         """Raise `InvalidInput` unless the store was opened for all namespaces of its file."""
@@ -171,9 +168,8 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         self.check_open()
         return self._engine.reading()
 
-    def transaction(self, wait_s: float | None = None) -> TransactionScope:
-        self.check_open()
-        return self._maintenance.transaction(wait_s)
+    def transaction(self, wait_s: float | None = None) -> AbstractContextManager[SqliteTransaction]:
+        return self._own.transaction(wait_s)
 
     def recent_uses(self) -> AccessBuffer:
         return self._maintenance.accesses
@@ -194,8 +190,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
 
     def flush_accesses(self) -> None:
         """Write the buffered uses and lookups. If another writer holds the file, they are written later."""
-        self.check_open()
-        self._maintenance.write_accesses()
+        self._own.write_accesses()
 
     # -- searching -----------------------------------------------------------------------------------
 
@@ -209,6 +204,12 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         self._searcher.rebuild(kind)
 
     # -- background work -----------------------------------------------------------------------------
+
+    @property
+    def _own(self) -> Maintenance:
+        """What the handles of this process on the namespace share, while this one is open."""
+        self.check_open()
+        return self._maintenance
 
     def count_with(self, counters: Mapping[str, Callable[[str], int]]) -> None:
         self._engine.counts.use(counters)
@@ -226,7 +227,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
             self._change_space(name, dimensions)
         with self.connected() as connection:
             number, _ = active_space(connection, self.number) or (None, 0)
-        self._maintenance.use(number, embed)
+        self._maintenance.space, self._maintenance.embed = number, embed
         if embed is not None and not self.read_only:
             administration.retry_jobs(self._maintenance, [EMBED], 1, 0)
             self._maintenance.worker.wake()
@@ -237,8 +238,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
             transaction.change_space(name, dimensions)
 
     def retry_jobs(self, *kinds: str) -> None:
-        self.check_open()
-        if administration.retry_jobs(self._maintenance, kinds, MAX_ATTEMPTS, MAX_ATTEMPTS - 1):
+        if administration.retry_jobs(self._own, kinds, MAX_ATTEMPTS, MAX_ATTEMPTS - 1):
             self._maintenance.look_after = 0.0
 
     def add_chore(self, owner: object, chore: Chore) -> None:
@@ -255,33 +255,28 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         self._maintenance.take_chores(owners, self._close_timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
-        self.check_open()
         if self.read_only:
-            return administration.unfinished(self._maintenance)
+            return administration.unfinished(self._own)
         self.flush_accesses()
         return administration.flush(self._maintenance, timeout_s)
 
     # -- administration --------------------------------------------------------------------------------
 
     def forget(self, wanted: Filter, timeout_s: float = 10.0) -> ForgetReceipt:
-        self.check_open()
-        return administration.forget(self._maintenance, wanted, timeout_s)
+        return administration.forget(self._own, wanted, timeout_s)
 
     def forget_entries(
         self, scope: str, *, owner: str | None = None, key: str | None = None, timeout_s: float = 10.0
     ) -> int:
-        self.check_open()
-        return administration.forget_entries(self._maintenance, scope, owner, key, timeout_s)
+        return administration.forget_entries(self._own, scope, owner, key, timeout_s)
 
     def apply_retention(self) -> ForgetReceipt:
-        self.check_open()
-        expired = administration.expired(self._maintenance)
+        expired = administration.expired(self._own)
         return self.forget(Filter(ids=expired, history=True)) if expired else ForgetReceipt(())
 
     def archive(self, before: datetime | None = None) -> ArchiveStats:
-        self.check_open()
-        moment = to_micros(self._engine.clock() if before is None else before)
-        return administration.archive_before(self._maintenance, moment)
+        moment = self._engine.clock() if before is None else before
+        return administration.archive_before(self._own, to_micros(moment))
 
     def archived(self) -> ArchiveStats:
         with self.connected() as connection:
@@ -295,7 +290,6 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
     # -- life ------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise `Closed` unless the store is open."""
         if self._closed:
             raise Closed("the memory is closed; open it again to use it")
 

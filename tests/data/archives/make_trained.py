@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 from loom.storage.contract import Draft
@@ -31,12 +32,10 @@ def texts() -> dict[str, str]:
 
 
 def make(path: Path) -> None:
-    from loom.storage.sqlite.archive import ArchiveLimits
-    from loom.storage.sqlite.maintenance import WorkLimits
-
+    archive, maintenance = map(import_module, ("loom.storage.sqlite.archive", "loom.storage.sqlite.maintenance"))
     sizes = {"block_bytes": 4096, "dictionary_from": 8192, "dictionary_share": 4}  # as format 5 had them
-    limits = ArchiveLimits(**sizes)
-    store = SqliteStore(path, limits=WorkLimits(archive=limits))
+    limits = archive.ArchiveLimits(**sizes)
+    store = SqliteStore(path, limits=maintenance.WorkLimits(archive=limits))
     chance = random.Random(6)
     items = list(texts().items())
     chance.shuffle(items)

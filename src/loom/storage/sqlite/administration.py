@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from loom.errors import ForgetPending, InvalidInput, StoreBusy, StoreFull
 from loom.progress import has_listener, report
 from loom.steps import step
 from loom.storage.contract import EMBED, ArchiveStats, Filter, FlushReport, ForgetReceipt
-from loom.storage.databases import Engine
 from loom.storage.files import check_folder, disk_errors, keep_mode
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, forgetting
@@ -103,7 +102,6 @@ def unfinished(own: Maintenance) -> FlushReport:
 
 
 def _will_retry(own: Maintenance) -> bool:
-    """Whether this process will soon retry a failed embedding."""
     if own.embed is None or own.embedder_is_down:
         return False
     with own.engine.read() as connection:
@@ -167,7 +165,7 @@ def forget_namespace(own: Maintenance, timeout_s: float, shrink: Callable[[], No
     shrink()  # deleted rows of entries leave copies between pages; see `schema`
     with own.engine.write() as connection:
         forgetting.remove_name(connection, own.namespace)
-    _truncate_log(own.engine, deadline)
+    forgetting.truncate_log(own.engine, deadline)
     return replace(receipt, segments=rewritten, remains=own.engine.remains)
 
 
@@ -175,17 +173,8 @@ def forget_entries(own: Maintenance, scope: str, owner: str | None, key: str | N
     """Empty entries with their history, then erase the copies in the log. Returns the number of keys."""
     with own.transaction() as transaction:
         forgotten = forgetting.forget_entries(transaction, scope, owner, key)
-    _truncate_log(own.engine, time.monotonic() + timeout_s)
+    forgetting.truncate_log(own.engine, time.monotonic() + timeout_s)
     return forgotten
-
-
-def _truncate_log(engine: Engine, deadline: float) -> None:
-    if not engine.clean_up_by(deadline):
-        raise ForgetPending(
-            "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
-            "copy; it goes when that reader is done",
-            ("a reader of an older state",),
-        )
 
 
 def _remove(own: Maintenance, wanted: Filter) -> ForgetReceipt:
@@ -216,10 +205,7 @@ def _more_room(own: Maintenance) -> Iterator[None]:
 def expired(own: Maintenance) -> list[str]:
     """The ids that the retention rule no longer keeps; none without a rule."""
     with own.engine.read() as connection:
-        rule = forgetting.retention(connection, own.namespace)
-        if rule is None:
-            return []
-        found = forgetting.expired(connection, own.namespace, rule, to_micros(own.engine.clock()))
+        found = forgetting.expired(connection, own.namespace, to_micros(own.engine.clock()))
     return [id for id in found if isinstance(id, str)]  # the worker sets the others aside and names them
 
 
@@ -229,17 +215,13 @@ def archive_before(own: Maintenance, moment: int) -> ArchiveStats:
     total = _archivable(own, moment)
     report(0, total, "records")
     while True:
-        try:
-            with own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:
-                if fence is None:
-                    raise StoreBusy("another process is doing the background work; try again when it is done")
-                while own.archive_some(fence, moment, whole=True):
-                    report(total - _archivable(own, moment), total, "records")
-            break
-        except LeaseLost:
-            continue
-    with own.engine.read() as connection:
-        return archive.statistics(connection, own.namespace)
+        with suppress(LeaseLost), own.worker.lease(wait_s=_LEASE_WAIT_S) as fence:
+            if fence is None:
+                raise StoreBusy("another process is doing the background work; try again when it is done")
+            while own.archive_some(fence, moment, whole=True):
+                report(total - _archivable(own, moment), total, "records")
+            with own.engine.read() as connection:
+                return archive.statistics(connection, own.namespace)
 
 
 def _archivable(own: Maintenance, moment: int) -> int:
@@ -311,21 +293,19 @@ def back_up(engine: FileEngine, path: str | Path) -> None:
 
 
 def _copy(engine: FileEngine, place: Path) -> None:
-    copy = sqlite3.connect(place)
-    try:
+    with closing(sqlite3.connect(place)) as copy:
         if engine.path is None:
             with engine.read() as connection:
                 connection.backup(copy)
         else:
             with engine.private_connection() as source:
-                source.backup(copy, pages=4096, sleep=0.001, progress=_report_pages)
+                source.backup(
+                    copy,
+                    pages=4096,
+                    sleep=0.001,
+                    progress=lambda _, remaining, total: report(total - remaining, total, "pages"),
+                )
         copy.execute("PRAGMA journal_mode = DELETE")
-    finally:
-        copy.close()
-
-
-def _report_pages(_: int, remaining: int, total: int) -> None:
-    report(total - remaining, total, "pages")
 
 
 def _settle_target(target: Path) -> None:
@@ -333,11 +313,8 @@ def _settle_target(target: Path) -> None:
     if not target.exists():
         return
     try:
-        old = sqlite3.connect(target, timeout=0.2)
-        try:
+        with closing(sqlite3.connect(target, timeout=0.2)) as old:
             old.execute("PRAGMA journal_mode = DELETE")
-        finally:
-            old.close()
     except sqlite3.Error as error:
         ours = translate(error, target)
         if isinstance(ours, StoreBusy):

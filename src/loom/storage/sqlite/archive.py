@@ -13,7 +13,6 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from loom.errors import CorruptStore
@@ -33,7 +32,6 @@ __all__ = [
     "DATA",
     "PROGRESS",
     "SHIPPED",
-    "ArchiveLimits",
     "Packed",
     "PackedBlock",
     "Reader",
@@ -67,13 +65,6 @@ _MOST_RECORDS = 2000
 _FEWEST_BYTES = 32
 _LARGEST_DICTIONARY = 1 << 20
 _CHUNK = 500
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveLimits:
-    """The sizes of blocks, in bytes before compression."""
-
-    block_bytes: int = BLOCK_BYTES
 
 
 class Reader:
@@ -118,7 +109,6 @@ class Reader:
         return block
 
     def clear(self) -> None:
-        """Empty the cache."""
         with self._lock:
             self._blocks.clear()
 
@@ -129,7 +119,6 @@ class Reader:
 
 
 def _dictionary(connection: Connection, number: int) -> zstd.ZstdDict | None:
-    """The dictionary of this number."""
     if number in (0, SHIPPED):
         return shipped() if number else None
     # Until format 5 a store trained dictionaries on its own texts; the upgrade to format 6 reads with them once.
@@ -180,13 +169,12 @@ def pack(
     whole: bool,
     again: Sequence[int] = (),
     level: int = LEVEL,
-    limits: ArchiveLimits | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Packed | None:
     """Pack the next records committed before a moment into blocks. Returns None if they do not fill one.
 
     With `whole`, the last block need not be full. `again` are records that failed before, to be retried.
     """
-    most = (limits or ArchiveLimits()).block_bytes
     try:
         dictionary = shipped()
     except DamagedBlock as error:
@@ -205,7 +193,7 @@ def pack(
             break
         seen, reached = seen + 1, seq
         added = len(content) + len(data or "")
-        if group and size + added > most:
+        if group and size + added > block_bytes:
             groups.append(group)
             group, size = [], 0
         group += _decoded(seq, content, data, bad)
@@ -232,8 +220,7 @@ _WAITING = (
 def count_waiting(connection: Connection, namespace: int, before: int) -> int:
     """The number of records committed before a moment whose text is still in their rows."""
     query = f"SELECT count(*) FROM records r {_WHERE_WAITING} AND r.committed_at < ?"
-    (count,) = connection.execute(query, (namespace, _FEWEST_BYTES, before)).fetchone()
-    return int(count)
+    return int(connection.execute(query, (namespace, _FEWEST_BYTES, before)).fetchone()[0])
 
 
 def _decoded(seq: int, content: bytes | str, data: bytes | str | None, bad: dict[int, str]) -> list[Text]:
@@ -386,7 +373,6 @@ def damaged(connection: Connection, namespace: int, reader: Reader) -> list[str]
 
 @step("archive.statistics")
 def statistics(connection: Connection, namespace: int) -> ArchiveStats:
-    """The current statistics of the archive of a namespace."""
     blocks, records, raw, stored = connection.execute(
         "SELECT count(*), total(records), total(raw_bytes), total(length(data)) FROM blocks "
         "WHERE namespace = ? AND records > 0",

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -35,7 +34,8 @@ from loom.errors import (
 )
 from loom.protocol import Clock, new_id, utc_now
 from loom.steps import step
-from loom.storage.databases import Connection, Taken, Wanted
+from loom.storage import databases
+from loom.storage.databases import Connection
 from loom.storage.files import FILE_MODE, check_folder, create_file, disk_errors
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import schema
@@ -88,10 +88,12 @@ class _Connection(sqlite3.Connection):
     may_write: bool = False
 
 
-class Engine:
+class Engine(databases.Engine):
     """Connections to one database. `acquire` opens or joins it, `release` drops one handle."""
 
     folds_log = True
+    closed = False
+    store_id = ""
 
     def __init__(
         self,
@@ -112,7 +114,6 @@ class Engine:
         self._busy_timeout_s = busy_timeout_s
         self._max_bytes = max_bytes
         self._references = 1
-        self._closed = False
         self._file: tuple[int, int] | None = None
         self._checked_at = 0.0
         self.had_no_log = False
@@ -122,13 +123,11 @@ class Engine:
         self._name = "" if path is None else str(path)
         self._writer: _Connection | None = None
         self._idle: list[_Connection] = []
-        self._unlocked = False
         self._write_lock = threading.RLock()
         self._lent = _Lent()
         self._scope = _Scope()
-        self._write_lock_held_for_fork = False
-        self._quiet_at_fork = False
-        self._severed = False
+        self._unlocked = self._severed = False
+        self._write_lock_held_for_fork = self._quiet_at_fork = False
         self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.archive = Reader()
         self.counts = Counts()
@@ -181,7 +180,7 @@ class Engine:
                 return False
             if self._file is not None and _registry.get(self._file) is self:
                 del _registry[self._file]
-        self._closed = True
+        self.closed = True
         self._close_idle()
         if self._write_lock.acquire(timeout=wait_s):
             try:
@@ -212,36 +211,9 @@ class Engine:
         while self._idle:
             self._idle.pop().close()
 
-    @property
-    def remains(self) -> tuple[str, ...]:
-        return ()
-
-    def tidy(self) -> None:
-        """Do nothing: the file is tidied at each forgetting."""
-
-    def fetch_later(self, wanted: Sequence[Wanted]) -> bool:
-        return False
-
-    @property
-    def codes_only_from(self) -> int:
-        return sys.maxsize
-
-    def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
-        return None
-
-    def still_taken(self, connection: Connection, taken: Taken) -> set[int]:
-        return set(taken.records)
-
-    def free_jobs(self, connection: Connection, taken: Taken) -> None:
-        """Do nothing: the lease protects all jobs."""
-
     def stop_waiting(self, thread: threading.Thread) -> None:
         """Make a thread that waits for the write lock of the file raise `Closed` soon."""
         self._hurried.add(thread)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     @property
     def index_folder(self) -> Path | None:
@@ -259,21 +231,16 @@ class Engine:
                 f"{'.'.join(map(str, _OLDEST_SQLITE))} or later"
             )
         with self.translated():
-            if self.path is not None:
-                if not self.read_only:
-                    self._create_file(self.path)
-                # Before SQLite recovers the log: the next commit overwrites what it drops.
-                self.last_dropped = read_log(self._log).last_dropped
-            connection = self._connect(writer=not self.read_only)
-            try:
-                if self.path is not None:
-                    self._file = _inode(self.path)
+            if self.path is None:
+                self._writer = self._connect(writer=True)
+                return self._prepare(self._writer)
+            if not self.read_only:
+                self._create_file(self.path)
+            # Before SQLite recovers the log: the next commit overwrites what it drops.
+            self.last_dropped = read_log(self._log).last_dropped
+            with closing(self._connect(writer=not self.read_only)) as connection:
+                self._file = _inode(self.path)
                 return self._prepare(connection)
-            finally:
-                if self.path is None:
-                    self._writer = connection
-                else:
-                    connection.close()
 
     def _create_file(self, path: Path) -> None:
         """Create a missing file with its mode. SQLite gives its log the same mode."""
@@ -306,7 +273,7 @@ class Engine:
             if self.path is not None:
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
-            try:
+            with connection:  # commits, or rolls back after an error
                 schema.upgrade(connection)
                 connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 now = to_micros(self.clock())
@@ -314,10 +281,6 @@ class Engine:
                     "INSERT OR IGNORE INTO store (one, id, created_at, seq, committed_at) VALUES (1, ?, ?, 0, ?)",
                     (new_id(), now, now),
                 )
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
         row = connection.execute("SELECT id FROM store").fetchone()
         if row is None:
             raise CorruptStore(f"{self.path} has lost its identity row; restore it from a backup")
@@ -349,7 +312,6 @@ class Engine:
         return connection
 
     def _target(self, marks: _Marks | None, reads_log: bool) -> str:
-        """The file name or URI for SQLite to open."""
         if self.path is None:
             return ":memory:"
         if not self.read_only:
@@ -391,7 +353,7 @@ class Engine:
         This process is about to open the file for writing. Closing an unlocked connection later would release the
         locks of the writing one.
         """
-        if file is None or file != self._file or not self._unlocked or self._closed:
+        if file is None or file != self._file or not self._unlocked or self.closed:
             yield
             return
         try:
@@ -431,7 +393,6 @@ class Engine:
 
     @contextmanager
     def read(self, *, once: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection on one snapshot of the database. Inside `reading` it is the snapshot of that block."""
         joined = self._scope.connection
         if joined is not None:
             self._check_usable()
@@ -451,7 +412,7 @@ class Engine:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                if self._closed:
+                if self.closed:
                     connection.close()
                 else:
                     self._idle.append(connection)
@@ -459,7 +420,6 @@ class Engine:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let every read of this thread see one snapshot inside the block. A commit of this thread renews it."""
         if self.path is None or self._scope.connection is not None:
             yield
             return
@@ -471,14 +431,14 @@ class Engine:
                 self._scope.connection = None
 
     def renew_reading(self) -> None:
-        """Take a newer snapshot for this thread's `reading` block, if it is in one."""
         connection = self._scope.connection
         if connection is not None:
             with self.translated():
                 connection.execute("ROLLBACK")
                 connection.execute("BEGIN")
 
-    def write(self, wait_s: float | None = None) -> _Writing:
+    @contextmanager
+    def write(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
         """The writing connection inside BEGIN IMMEDIATE. Commits at the end, or rolls back after an error.
 
         Raises `StoreBusy` if another process, or another thread, writes for longer than `wait_s`. By default it waits
@@ -486,7 +446,30 @@ class Engine:
         """
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened read-only; open it without read_only=True to write")
-        return _Writing(self, wait_s)
+        if not self._write_lock.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise StoreBusy("another thread was writing for longer than this write may wait; nothing was written")
+        try:
+            with self.translated():
+                connection = self._begun(self._busy_timeout_s if wait_s is None else wait_s)
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException as error:
+                    self.counts.forget()
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    if isinstance(error, sqlite3.Error):
+                        self.drop_if_read_only(error)
+                    raise
+                else:
+                    if self._file is not None:
+                        self.check_file(written=True)
+                    self.renew_reading()
+                finally:
+                    if self.closed:  # closed during this write
+                        self.close_writer()
+        finally:
+            self._write_lock.release()
 
     @contextmanager
     def try_write(self, wait_s: float = 0.0) -> Iterator[sqlite3.Connection | None]:
@@ -500,7 +483,7 @@ class Engine:
                 return
             with ExitStack() as stack:
                 try:
-                    connection = stack.enter_context(_Writing(self, wait_s))
+                    connection = stack.enter_context(self.write(wait_s))
                 except StoreBusy:
                     yield None
                     return
@@ -508,54 +491,19 @@ class Engine:
         finally:
             self._write_lock.release()
 
-    def begin_write(self, wait_s: float | None) -> sqlite3.Connection:
-        """Take the write lock of this process and that of the file. `end_write` releases both."""
-        if not self._write_lock.acquire(timeout=-1 if wait_s is None else wait_s):
-            raise StoreBusy("another thread was writing for longer than this write may wait; nothing was written")
-        wait_s = self._busy_timeout_s if wait_s is None else wait_s
+    def _begun(self, wait_s: float) -> _Connection:
+        """The writing connection, inside a write transaction. For the holder of the write lock of this process."""
+        connection = self.writing_connection()
+        if connection.in_transaction:
+            raise InvalidInput("a transaction is already open in this thread; finish it first")
         try:
+            self._begin(connection, wait_s)
+        except sqlite3.OperationalError as error:
+            if not self.drop_if_read_only(error):
+                raise
             connection = self.writing_connection()
-            if connection.in_transaction:
-                raise InvalidInput("a transaction is already open in this thread; finish it first")
-            try:
-                self._begin(connection, wait_s)
-            except sqlite3.OperationalError as error:
-                if not self.drop_if_read_only(error):
-                    raise
-                connection = self.writing_connection()
-                self._begin(connection, wait_s)
-        except BaseException as error:
-            self._write_lock.release()
-            ours = translate(error, self.path)
-            if ours is not None:
-                raise ours from error
-            raise
+            self._begin(connection, wait_s)
         return connection
-
-    def end_write(self, connection: sqlite3.Connection, error: BaseException | None) -> None:
-        """Commit, or roll back after an error."""
-        try:
-            if error is None:
-                try:
-                    connection.execute("COMMIT")
-                    if self._file is not None:
-                        self.check_file(written=True)
-                    self.renew_reading()
-                    return
-                except sqlite3.Error as failure:
-                    error = failure
-            self.counts.forget()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                self.drop_if_read_only(error)
-        finally:
-            if self._closed:  # closed during this write
-                self.close_writer()
-            self._write_lock.release()
-        ours = translate(error, self.path)
-        if ours is not None:
-            raise ours from error
 
     def _begin(self, connection: _Connection, wait_s: float) -> None:
         """Begin a write transaction, after waiting for the transactions of other processes.
@@ -585,7 +533,7 @@ class Engine:
                 deadline = deadline or now + wait_s - _WAIT_PIECE_S
                 if now >= deadline:
                     raise
-                if self._closed or threading.current_thread() in self._hurried:
+                if self.closed or threading.current_thread() in self._hurried:
                     raise Closed("the memory was closed while it waited for another writer") from error
 
     @contextmanager
@@ -606,8 +554,7 @@ class Engine:
                     self._wait_in_pieces(connection)
 
     def _wait_in_pieces(self, connection: sqlite3.Connection) -> None:
-        piece_s = min(self._busy_timeout_s, _WAIT_PIECE_S)
-        connection.execute(f"PRAGMA busy_timeout = {int(piece_s * 1000)}")
+        connection.execute(f"PRAGMA busy_timeout = {int(min(self._busy_timeout_s, _WAIT_PIECE_S) * 1000)}")
 
     @contextmanager
     def without_limit(self) -> Iterator[None]:
@@ -655,7 +602,6 @@ class Engine:
         return True
 
     def integrity(self, connection: Connection) -> list[str]:
-        """The damage that SQLite's own check finds."""
         try:
             rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
         except sqlite3.DatabaseError as error:
@@ -665,19 +611,6 @@ class Engine:
     def now_for_leases(self, connection: Connection) -> int:
         """The time by the machine's clock, in microseconds."""
         return time.time_ns() // 1000
-
-    # All processes of the host share the folder of the index files, so the database needs no copies.
-
-    def publish_file(self, name: str) -> None: ...
-
-    def provide_file(
-        self, connection: Connection, name: str, *, afresh: bool = False, codes_only: bool = False
-    ) -> bool:
-        return False
-
-    def drop_files(self, connection: Connection, names: Iterable[str]) -> None: ...
-
-    def keep_files(self, names: Iterable[str], fence: Callable[[Connection], None]) -> None: ...
 
     @contextmanager
     def private_connection(self) -> Iterator[sqlite3.Connection]:
@@ -693,12 +626,10 @@ class Engine:
     @contextmanager
     def reading_alone(self) -> Iterator[sqlite3.Connection]:
         """One snapshot of the database for a long read, over a private connection."""
-        if self.path is None:
-            with self.read() as connection:
-                yield connection
-            return
-        with self.private_connection() as connection, self.translated():
-            connection.execute("BEGIN")
+        alone = self.path is not None
+        with self.private_connection() if alone else self.read() as connection, self.translated():
+            if alone:
+                connection.execute("BEGIN")
             yield connection
 
     def _reader(self) -> _Connection:
@@ -714,16 +645,13 @@ class Engine:
 
     def _connect_again(self, writer: bool) -> _Connection:
         """Another connection to the file that was opened. A new file under the same name is refused."""
-        if self.path is not None:
-            self.check_file()
+        self.check_file()
         with self.translated():
             connection = self._connect(writer)
             try:
-                if self.path is not None:
-                    self.check_file()
-                    row = connection.execute("SELECT id FROM store").fetchone()
-                    if row != (self.store_id,):
-                        raise self._lost("replaced by another store")
+                self.check_file()
+                if connection.execute("SELECT id FROM store").fetchone() != (self.store_id,):
+                    raise self._lost("replaced by another store")
             except BaseException:
                 connection.close()
                 raise
@@ -759,7 +687,7 @@ class Engine:
         return self._writer
 
     def _check_usable(self) -> None:
-        if self._closed:
+        if self.closed:
             raise Closed("the memory is closed; open it again to use it")
         if self._severed:
             raise StoreUnavailable(
@@ -778,12 +706,9 @@ class Engine:
         Acknowledged writes would then be lost when the parent folds the log (measured: 49 of 49).
         """
         deadline = time.monotonic() + _FORK_WAIT_S
-        held = self._write_lock.acquire(timeout=_FORK_WAIT_S)
-        self._write_lock_held_for_fork = held
-        if self.path is None:
-            return
+        self._write_lock_held_for_fork = self._write_lock.acquire(timeout=_FORK_WAIT_S)
         inside = self._writer is not None and self._writer.in_transaction
-        if not held or inside or not self._lent.pause(deadline):
+        if self.path is None or not self._write_lock_held_for_fork or inside or not self._lent.pause(deadline):
             return  # an operation that cannot be interrupted: the child must not use the file
         self._close_idle()
         self.close_writer()
@@ -853,8 +778,6 @@ class _Lent:
 
 
 class _Translating:
-    """Translates SQLite's errors into ours."""
-
     __slots__ = ("_path", "_read_only")
 
     def __init__(self, path: Path | None, read_only: bool = False) -> None:
@@ -871,29 +794,6 @@ class _Translating:
                 raise ours from error
 
 
-class _Writing:
-    """One write transaction. (A class is faster than a generator, and every write uses it.)"""
-
-    __slots__ = ("_connection", "_engine", "_wait_s")
-
-    def __init__(self, engine: Engine, wait_s: float | None) -> None:
-        self._engine = engine
-        self._wait_s = wait_s
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._connection = self._engine.begin_write(self._wait_s)
-        return self._connection
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._engine.end_write(self._connection, error)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeEncodeError):
-        return f"it holds a lone surrogate at position {error.start}, which is not valid text"
-    return "a number is larger than 64 bits"
-
-
 def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
@@ -903,8 +803,12 @@ def translate(error: BaseException, path: Path | None, read_only: bool = False) 
     # Python's message would quote the unreadable text.
     if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
         return CorruptStore(f"{path} is damaged: it holds text that is not valid. Restore a backup.")
-    if isinstance(error, OverflowError | UnicodeEncodeError):
-        return InvalidInput(f"a value cannot be stored: {_reason(error)}")
+    if isinstance(error, OverflowError):
+        return InvalidInput("a value cannot be stored: a number is larger than 64 bits")
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidInput(
+            f"a value cannot be stored: it holds a lone surrogate at position {error.start}, which is not valid text"
+        )
     if not isinstance(error, sqlite3.Error):
         return None
     code = _code(error)
@@ -1007,16 +911,13 @@ def _file_system(folder: Path) -> str:
     except OSError:
         return ""
     target = os.path.realpath(folder)
-    best = ("", "")
-    for line in mounts.splitlines():
-        parts = line.split(" ")
-        if len(parts) < 3:
-            continue
-        mount = parts[1].encode().decode("unicode_escape", errors="replace")
+    best, system = "", ""
+    for _, place, kind, *_ in (line.split(" ") for line in mounts.splitlines() if line.count(" ") > 1):
+        mount = place.encode().decode("unicode_escape", errors="replace")
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best[0]):
-            best = (mount, parts[2])
-    return best[1]
+        if inside and len(mount) >= len(best):
+            best, system = mount, kind
+    return system
 
 
 _forking: list[Engine] = []

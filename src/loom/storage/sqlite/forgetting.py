@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from loom.errors import ForgetPending, StoreFull
@@ -21,7 +22,7 @@ from loom.storage.sqlite import archive
 from loom.storage.sqlite.archive import Reader
 from loom.storage.sqlite.projections import SCRUB, TEXT, VECTORS, Projector, StaleProjection, count_up
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, same_id
+from loom.storage.sqlite.rows import FORGOTTEN_NAME, fetch_readable, first_version, read_settings, same_id
 from loom.storage.sqlite.transactions import EMPTY_AWAITED, EMPTY_VECTORS, SqliteTransaction
 from loom.storage.sqlite.worker import LeaseLost, Worker
 
@@ -33,11 +34,10 @@ __all__ = [
     "remove_all",
     "remove_name",
     "resume",
-    "retention",
     "scrub",
+    "truncate_log",
 ]
 
-_CHUNK = 500
 _LISTED = "IN (SELECT value FROM json_each(?))"
 _MICROS_PER_DAY = 86_400_000_000
 
@@ -80,8 +80,7 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
     connection.execute(f"DELETE FROM derivations WHERE record {_LISTED}", listed)
     connection.execute(f"{_EMPTY_RECORDS} WHERE seq {_LISTED}", listed)
     books = TierTotals(connection, namespace)
-    for start in range(0, len(seqs), _CHUNK):
-        books.remove(seqs[start : start + _CHUNK])
+    books.remove(seqs)
     books.recount()
     for statement in _OF_FIRST_VERSIONS:
         connection.execute(f"{statement} {_LISTED}", [str(firsts)])
@@ -94,11 +93,8 @@ def remove(transaction: SqliteTransaction, reader: Reader, where: str, values: S
 
 def _remove_layouts(connection: Connection, namespace: int, seqs: Sequence[int]) -> None:
     """Empty the layouts of sessions that lose a record. They name its sequence number, and their keys the session."""
-    owners = [
-        owner
-        for (owner,) in connection.execute(_OWNERS, {"namespace": namespace, "scope": LAYOUTS})
-        if owner is not None
-    ]
+    found = connection.execute(_OWNERS, {"namespace": namespace, "scope": LAYOUTS})
+    owners = [owner for (owner,) in found if owner is not None]
     if not owners:
         return
     (store,) = connection.execute("SELECT id FROM store").fetchone()
@@ -242,20 +238,16 @@ def scrub(
         with engine.write() as connection:
             connection.execute("DELETE FROM jobs WHERE namespace = ? AND kind = ?", (namespace, SCRUB))
         return 0
-    rewritten = 0
     while True:
-        try:
-            with worker.urgent_lease(wait_s=max(0.0, deadline - time.monotonic())) as fence:
-                if fence is None:
-                    raise ForgetPending(
-                        "forgotten, but other calls of forget() are at work on the index; the last copies go when "
-                        "they are done",
-                        ("another forget() is at work on the index",),
-                    )
-                rewritten += resume(engine, namespace, projector(fence), deadline)
-                return rewritten
-        except LeaseLost:
-            continue
+        wait_s = max(0.0, deadline - time.monotonic())
+        with suppress(LeaseLost), worker.urgent_lease(wait_s) as fence:
+            if fence is None:
+                raise ForgetPending(
+                    "forgotten, but other calls of forget() are at work on the index; the last copies go when "
+                    "they are done",
+                    ("another forget() is at work on the index",),
+                )
+            return resume(engine, namespace, projector(fence), deadline)
 
 
 @step("forget.resume")
@@ -275,9 +267,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
         }
     if not jobs:
         return 0
-    rewritten = 0
-    for kind in (TEXT, VECTORS):
-        rewritten += _remove_from_segments(projector, kind, records)
+    rewritten = sum(_remove_from_segments(projector, kind, records) for kind in (TEXT, VECTORS))
     projector.sweep()
     if projector.kept:
         name, reason = next(iter(projector.kept.items()))
@@ -287,12 +277,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
             tuple(projector.kept),
         )
     engine.archive.clear()
-    if not engine.clean_up_by(deadline):
-        raise ForgetPending(
-            "forgotten, but a reader still holds an older state of the file, so the write-ahead log "
-            "keeps its copy; it goes when that reader is done",
-            ("a reader of an older state",),
-        )
+    truncate_log(engine, deadline)
     with engine.write() as connection:
         connection.executemany(
             "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ? AND seq = ?",
@@ -313,34 +298,43 @@ def _remove_from_segments(projector: Projector, kind: str, records: set[int]) ->
             return 1
 
 
-def retention(connection: Connection, namespace: int) -> Retention | None:
-    """The retention rule of a namespace."""
-    row = connection.execute(
-        "SELECT value FROM settings WHERE namespace = ? AND node = '' AND key = 'retention'", (namespace,)
-    ).fetchone()
-    rule = json.loads(*row) if row else None
-    return None if rule is None else Retention(**rule)
+def truncate_log(engine: Engine, deadline: float) -> None:
+    """Erase the copies in the write-ahead log. Raises `ForgetPending` if a reader needs them at the deadline."""
+    if not engine.clean_up_by(deadline):
+        raise ForgetPending(
+            "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
+            "copy; it goes when that reader is done",
+            ("a reader of an older state",),
+        )
 
 
-def expired(connection: Connection, namespace: int, rule: Retention, now: int) -> list[str | bytes]:
-    """The ids that a rule no longer keeps, never pinned ones. An id that is not valid text is returned as bytes."""
+def expired(connection: Connection, namespace: int, now: int) -> list[str | bytes]:
+    """The ids that the retention rule no longer keeps, never pinned ones; none without a rule.
+
+    An id that is not valid text is returned as bytes.
+    """
+    stated = read_settings(connection, namespace, "").get("retention")
+    rule = Retention(**(stated or {}))
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "
         f"AND NOT EXISTS (SELECT 1 FROM pins p WHERE p.record = {first_version()}) "
         "AND NOT EXISTS (SELECT 1 FROM derivations d WHERE d.record = r.seq)"  # they go with their sources
     )
-    queries: list[tuple[str, float]] = []
-    if rule.max_age_days is not None:
-        oldest = now - int(rule.max_age_days * _MICROS_PER_DAY)
-        queries.append((f"SELECT r.id FROM {current} AND r.created_at < ?", oldest))
-    if rule.max_records is not None:
-        queries.append((f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT {2**62} OFFSET ?", rule.max_records))
-    if rule.max_bytes is not None:
-        sizes = (
-            "SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
-            f"OVER (ORDER BY r.seq DESC) AS total FROM {current}"
-        )
-        queries.append((f"SELECT id FROM ({sizes}) sizes WHERE total > ?", rule.max_bytes))
-    rows = (row for query, limit in queries for row in fetch_readable(connection, query, (namespace, limit)))
-    return list(dict.fromkeys(id for (id,) in rows))
+    sizes = (
+        "SELECT r.id AS id, sum(coalesce(r.archived_bytes, length(CAST(r.content AS BLOB)))) "
+        f"OVER (ORDER BY r.seq DESC) AS total FROM {current}"
+    )
+    oldest = None if rule.max_age_days is None else now - int(rule.max_age_days * _MICROS_PER_DAY)
+    queries = (
+        (f"SELECT r.id FROM {current} AND r.created_at < ?", oldest),
+        (f"SELECT r.id FROM {current} ORDER BY r.seq DESC LIMIT {2**62} OFFSET ?", rule.max_records),
+        (f"SELECT id FROM ({sizes}) sizes WHERE total > ?", rule.max_bytes),
+    )
+    found = (
+        id
+        for query, limit in queries
+        if limit is not None
+        for (id,) in fetch_readable(connection, query, (namespace, limit))
+    )
+    return list(dict.fromkeys(found))

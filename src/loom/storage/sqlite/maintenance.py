@@ -15,8 +15,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import TracebackType
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,14 +25,14 @@ import numpy.typing as npt
 from loom.errors import Closed, CorruptStore, ForgetPending, StoreError
 from loom.index.analysis import embedded_text
 from loom.steps import step
-from loom.storage.blocks import LEVEL
+from loom.storage.blocks import BLOCK_BYTES, LEVEL
 from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter
 from loom.storage.contract import concerns_everything as concerns_the_store
 from loom.storage.databases import Connection, Engine, Taken
 from loom.storage.identity import guard
 from loom.storage.moments import to_micros
 from loom.storage.sqlite import archive, counting, forgetting
-from loom.storage.sqlite.archive import CONTENT, ArchiveLimits
+from loom.storage.sqlite.archive import CONTENT
 from loom.storage.sqlite.entries import Jobs
 from loom.storage.sqlite.filters import conditions
 from loom.storage.sqlite.namespace_index import NamespaceIndex
@@ -57,7 +57,6 @@ __all__ = [
     "AccessBuffer",
     "BufferedUses",
     "Maintenance",
-    "TransactionScope",
     "WorkLimits",
     "join",
     "part",
@@ -72,9 +71,8 @@ INDEX = "index"
 _COUNTED_NOTE = 10_000
 # The longest time from a write to the next run of the chores. An idle worker runs them sooner.
 _CHORES_WITHIN_S = 10.0
-_CHORES_PAUSE_S = 60.0
-_RETENTION_PAUSE_S = 60.0
-_ARCHIVE_PAUSE_S = 60.0
+# The pause after a failed chore, after a look for expired records, and after one for records to archive.
+_PAUSE_S = 60.0
 _LOOK_PAUSE_S = 1.0
 # The estimated pages of a commit in the write-ahead log, and the size at which the log is folded (about 6 MB).
 _PAGES_A_COMMIT = 4
@@ -102,7 +100,8 @@ class WorkLimits:
     count_batch: int = 256
     """The records counted in one transaction, for which a writer waits about 2 ms."""
     gather_s: float = 0.05
-    archive: ArchiveLimits = field(default_factory=ArchiveLimits)
+    block_bytes: int = BLOCK_BYTES
+    """The size of a block of the archive before compression."""
 
 
 NOTE_USES = (
@@ -155,13 +154,7 @@ class AccessBuffer:
         with self._lock:
             self._lookups.setdefault((node, tier), [0, 0])[0 if hit else 1] += 1
 
-    def uses(self, record: int, node: str) -> int:
-        """The number of buffered uses of a record by a node."""
-        found = self.of(record, node)
-        return 0 if found is None else found.number
-
     def of(self, record: int, node: str) -> BufferedUses | None:
-        """The buffered uses of a record by a node."""
         return self._uses.get((node, record))
 
     def lookups(self, node: str) -> dict[str, tuple[int, int]]:
@@ -239,38 +232,35 @@ class Maintenance:
 
     def reset(self) -> None:
         self.index = NamespaceIndex(self.engine, self.namespace)
-        self.unindexed_records = 0
-        self.unindexed_bytes = 0
-        self.unindexed_vectors = 0
-        self.unembedded = 0
-        self.tail_is_due = False
+        self.unindexed_records = self.unindexed_bytes = self.unindexed_vectors = self.unembedded = 0
+        self.counted_to = self.log_pages = self.embed_failures = 0
+        self.tail_is_due = self.counts_more = self.swept = False
         self.tail_noticed = -1
-        self.counted_to = 0
-        self.counts_more = False
-        self.look_after = 0.0
-        self.log_pages = 0
-        self.retain_after = 0.0
-        self.archive_after = 0.0
+        self.look_after = self.retain_after = self.archive_after = self.embed_after = 0.0
         self.chores_after = _NEVER
-        self.embed_after = 0.0
-        self.embed_failures = 0
-        self.swept = False
         self.errors: dict[str, str] = {}
         self.accesses = AccessBuffer(self.namespace)
         self._at_chores = threading.RLock()
-
-    def use(self, space: int | None, embed: Embed | None) -> None:
-        """Embed texts in this process, for this space only."""
-        self.space, self.embed = space, embed
 
     def begun(self, connection: Connection) -> SqliteTransaction:
         """The transaction object for a connection inside a write."""
         now = to_micros(self.engine.clock())
         return self._begin(connection, self.namespace, now, self.accesses.write, self.engine.counts)
 
-    def transaction(self, wait_s: float | None = None) -> TransactionScope:
-        """One write transaction, which commits at the end of the block, or rolls back after an error."""
-        return TransactionScope(self, wait_s)
+    @contextmanager
+    def transaction(self, wait_s: float | None = None, *, fenced: bool = False) -> Iterator[SqliteTransaction]:
+        """One write transaction, which commits at the end of the block, or rolls back after an error.
+
+        A `fenced` one, for the outcome of background work, raises `LeaseLost` without the lease.
+        """
+        with self.engine.write(wait_s) as connection:
+            if fenced:
+                self.worker.join_in(connection)
+            transaction = self.begun(connection)
+            yield transaction
+            transaction.finish()
+        if transaction.appended or transaction.queued:
+            self.wrote(transaction.appended, transaction.appended_bytes, transaction.queued)
 
     @step("maintenance.wrote")
     def wrote(self, appended: int, size: int, queued: int) -> None:
@@ -317,7 +307,6 @@ class Maintenance:
             self.worker.wake(_CHORES_WITHIN_S)
 
     def wake_worker(self) -> None:
-        """Run the chores now."""
         if self.chores:
             self.chores_after = 0.0
             self.worker.wake()
@@ -334,7 +323,7 @@ class Maintenance:
         if self._at_chores.acquire(timeout=timeout_s):
             self._at_chores.release()
 
-    def _do_chores(self, fence: Fence, thorough: bool) -> bool:
+    def _do_chores(self, thorough: bool) -> bool:
         """Do a step of every chore. Returns True if there is more. A failed chore waits; the others continue."""
         self.chores_after = _NEVER  # reset before the work, to notice a write during it
         worked = False
@@ -342,7 +331,7 @@ class Maintenance:
             name = f"the chore of {type(owner).__name__}"
             try:
                 with self._at_chores:
-                    worked |= owner in self.chores and chore(lambda: self._publishing(fence), thorough)
+                    worked |= owner in self.chores and chore(partial(self.transaction, fenced=True), thorough)
                 self.errors.pop(name, None)
             except Closed:  # the memory of this chore lost its store; other handles continue
                 if self.engine.closed:
@@ -353,7 +342,7 @@ class Maintenance:
                 if concerns_everything(error):
                     raise
                 self._note_error(name, error)
-                self.chores_after = time.monotonic() + _CHORES_PAUSE_S
+                self.chores_after = time.monotonic() + _PAUSE_S
         return worked
 
     def _note_error(self, name: str, error: Exception) -> None:
@@ -375,22 +364,6 @@ class Maintenance:
         self.errors.pop(name, None)
         return worked
 
-    @contextmanager
-    def _publishing(self, fence: Fence) -> Iterator[SqliteTransaction]:
-        with self.engine.write() as connection:
-            self.worker.join_in(connection)
-            transaction = self.begun(connection)
-            yield transaction
-            transaction.finish()
-        if transaction.appended or transaction.queued:
-            self.wrote(transaction.appended, transaction.appended_bytes, transaction.queued)
-
-    def _fold(self) -> None:
-        """Fold the write-ahead log into the file, so that no writer has to and wait for the disk."""
-        if self.log_pages >= _FOLD_AFTER_PAGES:
-            self.log_pages = 0
-            self.engine.fold_wal()
-
     def projector(self, fence: Fence) -> Projector:
         return Projector(self.engine, self.namespace, fence, self._tail_limit)
 
@@ -402,11 +375,15 @@ class Maintenance:
         """
         if self.accesses.is_full:
             self.write_accesses()
-        worked = self._apart("counting", lambda: self._count_if_due(fence, thorough))
+        # Before indexing and chores, and not at every step: in small batches a text costs three times as much.
+        counts = thorough or self.tail_is_due or self.counts_more or self._chores_are_due(thorough)
+        worked = counts and self._apart("counting", self._count_some)
         if self.engine.index_folder is None:
             worked |= self.embed is not None and self._embed_some(fence, thorough)
-            return self._chores_if_due(fence, thorough) or worked
-        self._fold()
+            return (self._chores_are_due(thorough) and self._do_chores(thorough)) or worked
+        if self.log_pages >= _FOLD_AFTER_PAGES:  # so that no writer has to fold the log and wait for the disk
+            self.log_pages = 0
+            self.engine.fold_wal()
         held: ForgetPending | None = None
         if thorough or self.tail_is_due or time.monotonic() >= self.look_after:
             self.look_after = time.monotonic() + _LOOK_PAUSE_S
@@ -425,7 +402,7 @@ class Maintenance:
                 held = pending
         if self.embed is not None:
             worked |= self._embed_some(fence, thorough) or self.tail_is_due
-        worked |= self._chores_if_due(fence, thorough)
+        worked |= self._chores_are_due(thorough) and self._do_chores(thorough)
         if held is not None and not worked:
             raise held
         return worked
@@ -441,24 +418,11 @@ class Maintenance:
                 if connection is not None:
                     self.accesses.write(connection)
 
-    def _chores_if_due(self, fence: Fence, thorough: bool) -> bool:
-        return self._chores_are_due(thorough) and self._do_chores(fence, thorough)
-
     def _chores_are_due(self, thorough: bool) -> bool:
         return bool(self.chores) and (thorough or time.monotonic() >= self.chores_after)
 
-    def _count_if_due(self, fence: Fence, thorough: bool) -> bool:
-        """Count a batch of records, before indexing and before the chores. Returns True if there is more.
-
-        Not at every step: in small batches a text costs three times as much.
-        """
-        if thorough or self.tail_is_due or self.counts_more or self._chores_are_due(thorough):
-            self.counts_more = self._count_some(fence)
-            return self.counts_more
-        return False
-
     @step("counting.batch")
-    def _count_some(self, fence: Fence) -> bool:
+    def _count_some(self) -> bool:
         """Count the tokens of the next uncounted records. Returns True if there may be more."""
         if not self.engine.counts.can_count:
             return False
@@ -496,7 +460,10 @@ class Maintenance:
                 self.worker.join_in(connection)
                 self._note_bad(connection, COUNT, bad)
                 if again:
-                    _finish_jobs(connection, self.namespace, COUNT, [seq for *_, seq in counted])
+                    connection.executemany(
+                        "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ?",
+                        [(self.namespace, COUNT, seq) for *_, seq in counted],
+                    )
                 # Only rows that are still uncounted: the record may have been forgotten since.
                 connection.executemany(
                     "UPDATE records SET tokens = ?, checksum = ? WHERE seq = ? AND tokens < 0", counted
@@ -504,6 +471,7 @@ class Maintenance:
                 self._note_counted(connection, reached)
             self.log_pages += _PAGES_A_COMMIT + sum(len(row.content or "") for row in rows) // _PAGE_BYTES
         self.counted_to = reached
+        self.counts_more = more
         return more
 
     def _note_bad(self, connection: Connection, kind: str, bad: Mapping[int, str], attempts: int = 1) -> None:
@@ -572,9 +540,7 @@ class Maintenance:
     def rest(self, fence: Fence) -> bool:
         """Do the work of idle times: chores, archiving, and more indexing and merging than pays during writes."""
         self.write_accesses()
-        if self._count_some(fence):
-            return True
-        if self.chores and self.chores_after < _NEVER and self._do_chores(fence, False):
+        if self._count_some() or (self.chores and self.chores_after < _NEVER and self._do_chores(False)):
             return True
         if self.engine.index_folder is None:
             return False
@@ -598,7 +564,7 @@ class Maintenance:
         before = to_micros(self.engine.clock()) - int(self.archive_after_s * 1e6)
         if self.archive_some(fence, before, whole=False):
             return True
-        self.archive_after = time.monotonic() + _ARCHIVE_PAUSE_S
+        self.archive_after = time.monotonic() + _PAUSE_S
         return False
 
     @step("archive.some")
@@ -606,14 +572,14 @@ class Maintenance:
         """Archive the next records committed before a moment. Returns True if there were any."""
         with self.engine.read() as connection:
             after = read_state(connection, self.namespace, archive.PROGRESS).watermark
-            failed = Jobs(connection, self.namespace).jobs(archive.ARCHIVE, _MOST_NAMED, failed=False)
-            again = [job.record for job in failed]
+            jobs = Jobs(connection, self.namespace)
+            again = [job.record for job in jobs.jobs(archive.ARCHIVE, _MOST_NAMED, failed=False)]
             packed = archive.pack(
-                connection, self.namespace, after, before, whole, again, self.archive_level, self._limits.archive
+                connection, self.namespace, after, before, whole, again, self.archive_level, self._limits.block_bytes
             )
         if packed is None:
             return False
-        with self._publishing(fence) as transaction:
+        with self.transaction(fenced=True) as transaction:
             if archive.publish(transaction.connection, self.namespace, packed, transaction.next_seq):
                 for record, error in packed.bad.items():
                     transaction.retry(archive.ARCHIVE, record, error)
@@ -625,11 +591,9 @@ class Maintenance:
         """Apply the retention rule, at most once a minute. Always returns False: one step does all of it."""
         if time.monotonic() < self.retain_after:
             return False
-        self.retain_after = time.monotonic() + _RETENTION_PAUSE_S
+        self.retain_after = time.monotonic() + _PAUSE_S
         with self.engine.read() as connection:
-            rule = forgetting.retention(connection, self.namespace)
-            now = to_micros(self.engine.clock())
-            expired = forgetting.expired(connection, self.namespace, rule, now) if rule else []
+            expired = forgetting.expired(connection, self.namespace, to_micros(self.engine.clock()))
             given_up = connection.execute(
                 "SELECT CAST(r.id AS BLOB) FROM jobs j JOIN records r ON r.seq = j.record "
                 "WHERE j.namespace = ? AND j.kind = ? AND j.attempts >= ?",
@@ -781,39 +745,6 @@ class Maintenance:
         return space is not None and space.number == self.space
 
 
-class TransactionScope:
-    """`with maintenance.transaction() as transaction:`"""
-
-    __slots__ = ("_maintenance", "_transaction", "_writing")
-
-    def __init__(self, maintenance: Maintenance, wait_s: float | None) -> None:
-        self._maintenance = maintenance
-        self._writing = maintenance.engine.write(wait_s)
-
-    def __enter__(self) -> SqliteTransaction:
-        connection = self._writing.__enter__()
-        try:
-            self._transaction = self._maintenance.begun(connection)
-        except BaseException as failure:
-            self._writing.__exit__(type(failure), failure, None)
-            raise
-        return self._transaction
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        transaction = self._transaction
-        if error is None:
-            try:
-                transaction.finish()
-            except BaseException as failure:
-                self._writing.__exit__(type(failure), failure, None)
-                raise
-        self._writing.__exit__(kind, error, trace)
-        if error is None and (transaction.appended or transaction.queued):
-            self._maintenance.wrote(transaction.appended, transaction.appended_bytes, transaction.queued)
-
-
 def _utf8(id: str | bytes) -> bytes:
     return id.encode() if isinstance(id, str) else id
 
@@ -821,13 +752,6 @@ def _utf8(id: str | bytes) -> bytes:
 def concerns_everything(error: Exception) -> bool:
     """Whether an error concerns more than the records of one step."""
     return concerns_the_store(error) or isinstance(error, StaleProjection)
-
-
-def _finish_jobs(connection: Connection, namespace: int, kind: str, records: Iterable[int]) -> None:
-    connection.executemany(
-        "DELETE FROM jobs WHERE namespace = ? AND kind = ? AND record = ?",
-        [(namespace, kind, record) for record in records],
-    )
 
 
 @step("embedding.delete_jobs")

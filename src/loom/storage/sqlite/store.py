@@ -148,12 +148,10 @@ class SqliteStore(Handle):
                 shared.worker.stop(self._close_timeout_s)
 
     def check(self, repair: bool = True) -> CheckReport:
-        self.check_open()
-        return checking.check(self._maintenance, self._searcher, repair and not self.read_only, self._find_lost)
+        return checking.check(self._own, self._searcher, repair and not self.read_only, self._find_lost)
 
     def vacuum(self) -> int:
-        self.check_open()
-        return administration.vacuum(self._maintenance, self._engine)
+        return administration.vacuum(self._own, self._engine)
 
     def backup(self, path: str | Path) -> None:
         self.check_open()

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from loom.errors import Closed, LoomError
@@ -47,53 +47,108 @@ class _Held(NamedTuple):
     number: int = 0
     expires_at: int = 0
 
-    def by_another(self, owner: str, now: int) -> bool:
-        """Whether another owner holds it."""
-        return self.owner != owner and self.expires_at > now
-
-    def is_that_of(self, owner: str, number: int) -> bool:
-        return (self.owner, self.number) == (owner, number)
+    @property
+    def is_urgent(self) -> bool:
+        return self.owner.startswith(_URGENT)
 
 
 def _held(connection: Connection, name: str) -> _Held:
     row = connection.execute("SELECT owner, number, expires_at FROM leases WHERE name = ?", (name,)).fetchone()
-    return _Held() if row is None else _Held(*row)
+    return _Held(*(row or ()))
 
 
-class _UrgentHolder:
-    """A holder of the lease for a verb that does not wait for background work."""
+class _Holder:
+    """A holder of the lease: takes it by compare-and-set, and is fenced by its number.
 
-    def __init__(self, engine: Engine, name: str, lease_s: float) -> None:
+    An urgent holder, for a verb that does not wait for background work, takes it from any holder that is not urgent.
+    """
+
+    def __init__(self, engine: Engine, name: str, lease_s: float, *, is_urgent: bool = False) -> None:
         self._engine = engine
         self._name = name
         self._lease_s = lease_s
-        self._owner = _URGENT + new_id()
+        self._is_urgent = is_urgent
+        self._owner = f"{_URGENT if is_urgent else ''}{new_id()}"
         self._number = 0
+        self._renewed_at = 0.0
 
+    @step("lease.take")
     def take(self) -> bool:
-        """Take the lease, unless another urgent holder has it."""
+        """Take the lease. Returns False if another holder has it."""
+        with self._engine.read() as connection:
+            now = self._engine.now_for_leases(connection)
+            if self._is_barred(_held(connection, self._name), now):
+                return False
         with self._engine.write() as connection:
             held = _held(connection, self._name)
-            now = self._engine.now_for_leases(connection)
-            if held.owner.startswith(_URGENT) and held.owner != self._owner and held.expires_at > now:
+            if self._is_barred(held, now):
                 return False
-            self._number = held.number + 1
-            connection.execute(
-                "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) VALUES (?, ?, ?, ?)",
-                (self._name, self._owner, self._number, now + int(self._lease_s * 1e6)),
-            )
+            self._take_over(connection, held)
         return True
 
-    def fence(self, connection: Connection) -> None:
-        if not _held(connection, self._name).is_that_of(self._owner, self._number):
-            raise LeaseLost("another process took the lease over")
+    def _is_barred(self, held: _Held, now: int) -> bool:
+        """Whether another holder has the lease that this one may not take."""
+        return held.owner != self._owner and held.expires_at > now and (held.is_urgent or not self._is_urgent)
 
+    def _take_over(self, connection: Connection, held: _Held) -> None:
+        self._number = held.number + 1
+        self._renew(connection)
+
+    def _renew(self, connection: Connection) -> None:
+        expires = self._engine.now_for_leases(connection) + int(self._lease_s * 1e6)
+        connection.execute(
+            "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) VALUES (?, ?, ?, ?)",
+            (self._name, self._owner, self._number, expires),
+        )
+        self._renewed_at = time.monotonic()
+
+    def fence(self, connection: Connection) -> None:
+        """Raise `LeaseLost` unless the lease is still held. Renew it after a third of its time."""
+        if _held(connection, self._name)[:2] != (self._owner, self._number):
+            raise LeaseLost("another process took over the background work")
+        if time.monotonic() - self._renewed_at > self._lease_s / 3:
+            self._renew(connection)
+
+    def join_in(self, connection: Connection) -> None:
+        """Like the fence, for results other than index files: an urgent holder does not invalidate them.
+
+        Takes the lease back if the urgent holder has finished.
+        """
+        held = _held(connection, self._name)
+        if not held.is_urgent:
+            self.fence(connection)
+        elif held.expires_at <= self._engine.now_for_leases(connection):
+            self._take_over(connection, held)
+
+    @step("lease.give_back")
     def give_back(self) -> None:
         with self._engine.write() as connection:
             connection.execute(
                 "UPDATE leases SET expires_at = 0 WHERE name = ? AND owner = ? AND number = ?",
                 (self._name, self._owner, self._number),
             )
+
+
+@contextmanager
+def _holding(holder: _Holder, turn: threading.Lock | threading.RLock, wait_s: float) -> Iterator[Fence | None]:
+    """Hold the lease, after waiting up to `wait_s` for another holder. Yields the fence, or None if not held.
+
+    Only one thread of a process at a time has the turn to take it.
+    """
+    deadline = time.monotonic() + wait_s
+    if not turn.acquire(timeout=max(wait_s, 0.0)):
+        yield None
+        return
+    try:
+        while not (taken := holder.take()) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        try:
+            yield holder.fence if taken else None
+        finally:
+            if taken:
+                holder.give_back()
+    finally:
+        turn.release()
 
 
 class Worker:
@@ -114,24 +169,21 @@ class Worker:
         share: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
-        self._name = name
+        self._lease = engine, name, lease_s
         self._work = work
         self._rest = rest
         self._share = share
-        self._lease_s = lease_s
         self.reset()
 
     def reset(self) -> None:
         """Set the initial state, for a new worker and in a child process after fork."""
-        self._owner = new_id()
-        self._number = 0
-        self._renewed_at = 0.0
+        self._holder = _Holder(*self._lease)
+        self.join_in = self._holder.join_in
         self._turn = threading.RLock()
         self._urgent = threading.Lock()
         self._wish = threading.Condition()
         self._due = _NEVER
-        self._stopping = False
-        self._unfinished = False
+        self._stopping = self._unfinished = False
         self._told = ""
         self._thread: threading.Thread | None = None
 
@@ -172,51 +224,17 @@ class Worker:
         thread.join(timeout_s)
         return not thread.is_alive()
 
-    @contextmanager
-    def lease(self, wait_s: float) -> Iterator[Fence | None]:
+    def lease(self, wait_s: float) -> AbstractContextManager[Fence | None]:
         """Hold the lease, after waiting up to `wait_s` for another holder. Yields the fence, or None if not held."""
-        deadline = time.monotonic() + wait_s
-        acquired = self._turn.acquire(timeout=max(wait_s, 0.0)) if wait_s > 0 else self._turn.acquire(False)
-        if not acquired:
-            yield None
-            return
-        try:
-            while not self._take():
-                if time.monotonic() >= deadline:
-                    yield None
-                    return
-                time.sleep(0.01)
-            try:
-                yield self._fence
-            finally:
-                self._give_back()
-        finally:
-            self._turn.release()
+        return _holding(self._holder, self._turn, wait_s)
 
-    @contextmanager
-    def urgent_lease(self, wait_s: float) -> Iterator[Fence | None]:
+    def urgent_lease(self, wait_s: float) -> AbstractContextManager[Fence | None]:
         """Take the lease from background work, also of this process. Yields the fence, or None if not held.
 
         The fence then stops the current piece of work from publishing index files, and the piece is repeated later.
         Waits up to `wait_s` for another urgent holder.
         """
-        deadline = time.monotonic() + wait_s
-        if not self._urgent.acquire(timeout=max(wait_s, 0.0)):
-            yield None
-            return
-        try:
-            holder = _UrgentHolder(self._engine, self._name, self._lease_s)
-            while not holder.take():
-                if time.monotonic() >= deadline:
-                    yield None
-                    return
-                time.sleep(0.005)
-            try:
-                yield holder.fence
-            finally:
-                holder.give_back()
-        finally:
-            self._urgent.release()
+        return _holding(_Holder(*self._lease, is_urgent=True), self._urgent, wait_s)
 
     def _run(self) -> None:
         pause_s: float | None = None
@@ -225,7 +243,10 @@ class Worker:
             with self._wish:
                 idle_s = _REST_S if restless and pause_s is None else pause_s
                 until = _NEVER if idle_s is None else time.monotonic() + idle_s
-                while not self._stopping and (left_s := self._next(until) - time.monotonic()) > 0:
+                while (
+                    not self._stopping
+                    and (left_s := (until if self._due == _NEVER else self._due) - time.monotonic()) > 0
+                ):
                     self._wish.wait(None if left_s == _NEVER else left_s)
                 if self._stopping:
                     return
@@ -255,10 +276,6 @@ class Worker:
                 log.exception("background work failed; it will be tried again")
                 pause_s = _PAUSE_S
 
-    def _next(self, until: float) -> float:
-        """The time of the next piece of work: as wake() requested, or `until`."""
-        return until if self._due == _NEVER else self._due
-
     def _run_pieces(self, piece: Piece) -> bool:
         """Work until nothing is left or, at rest, until a call of wake(). Returns False without the lease."""
         with self.lease(wait_s=0) as fence:
@@ -269,53 +286,3 @@ class Worker:
             while not self._stopping and self.share():
                 pass
         return fence is not None
-
-    @step("lease.take")
-    def _take(self) -> bool:
-        with self._engine.read() as connection:
-            now = self._engine.now_for_leases(connection)
-            if _held(connection, self._name).by_another(self._owner, now):
-                return False
-        with self._engine.write() as connection:
-            held = _held(connection, self._name)
-            if held.by_another(self._owner, now):
-                return False
-            self._number = held.number + 1
-            self._renew(connection)
-        return True
-
-    def _renew(self, connection: Connection) -> None:
-        expires = self._engine.now_for_leases(connection) + int(self._lease_s * 1e6)
-        connection.execute(
-            "INSERT OR REPLACE INTO leases (name, owner, number, expires_at) VALUES (?, ?, ?, ?)",
-            (self._name, self._owner, self._number, expires),
-        )
-        self._renewed_at = time.monotonic()
-
-    def _fence(self, connection: Connection) -> None:
-        """Raise `LeaseLost` unless we still hold the lease. Renew it after a third of its time."""
-        if not _held(connection, self._name).is_that_of(self._owner, self._number):
-            raise LeaseLost("another process took over the background work")
-        if time.monotonic() - self._renewed_at > self._lease_s / 3:
-            self._renew(connection)
-
-    def join_in(self, connection: Connection) -> None:
-        """Like the fence, for results other than index files: an urgent holder does not invalidate them.
-
-        Takes the lease back if the urgent holder has finished.
-        """
-        held = _held(connection, self._name)
-        if held.owner.startswith(_URGENT):
-            if held.expires_at <= self._engine.now_for_leases(connection):
-                self._number = held.number + 1
-                self._renew(connection)
-            return
-        self._fence(connection)
-
-    @step("lease.give_back")
-    def _give_back(self) -> None:
-        with self._engine.write() as connection:
-            connection.execute(
-                "UPDATE leases SET expires_at = 0 WHERE name = ? AND owner = ? AND number = ?",
-                (self._name, self._owner, self._number),
-            )

@@ -88,8 +88,6 @@ def compress(texts: Sequence[Text], dictionary: zstd.ZstdDict | None, level: int
 
 
 class Block:
-    """A decompressed block."""
-
     def __init__(self, data: bytes, raw_bytes: int, dictionary: zstd.ZstdDict | None) -> None:
         if not 0 < raw_bytes <= _LARGEST:
             raise DamagedBlock(f"a block of {raw_bytes} bytes")
@@ -102,8 +100,7 @@ class Block:
         try:
             count, table = _HEAD.unpack_from(payload)
             steps = np.frombuffer(payload, dtype="<i8", count=count, offset=_HEAD.size).tolist()
-            lengths = np.frombuffer(payload, dtype="<u4", count=2 * count, offset=_HEAD.size + 8 * count)
-            sizes = lengths.reshape(2, count).tolist()
+            lengths = np.frombuffer(payload, dtype="<u4", count=2 * count, offset=_HEAD.size + 8 * count).tolist()
         except (ValueError, struct.error) as error:
             raise DamagedBlock("its table of contents is cut short") from error
         self._payload = payload
@@ -111,8 +108,8 @@ class Block:
         begin = _HEAD.size + 16 * count
         self._table = slice(begin, begin + table)
         self._places = {seq: position for position, seq in enumerate(accumulate(steps))}
-        self._has_data = [size != _NONE for size in sizes[1]]
-        parts = sizes[0] + [0 if size == _NONE else size for size in sizes[1]]
+        self._has_data = [size != _NONE for size in lengths[count:]]
+        parts = lengths[:count] + [0 if size == _NONE else size for size in lengths[count:]]
         self._starts = list(accumulate(parts, initial=self._table.stop))
         if self._starts[-1] != len(payload):
             raise DamagedBlock("its table of contents does not fit it")

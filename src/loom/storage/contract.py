@@ -202,8 +202,7 @@ class Records(_Reading, Protocol):
 
     def history(self, id: str) -> list[Record]:
         """Every version under an id, oldest first."""
-        wanted = Filter(ids=[id], history=True)
-        return [*self.scan(wanted, limit=2**31 - 1, newest_first=False).records]
+        return [*self.scan(Filter(ids=[id], history=True), limit=2**31 - 1, newest_first=False).records]
 
     def pinned(self, id: str) -> bool:
         """Whether an id is protected from retention."""

@@ -125,13 +125,9 @@ def id_hash_4(namespace: int, name: str) -> int:
 
 def guard_4(row: tuple[Any, ...]) -> int:
     """The checksum of a row of `records` until format 4, with the hashes of that format."""
-    return _checksum_4(row) | (_WIDEST if _waits(row) else 0)
+    return entry_guard_4(row) | (_WIDEST if _waits(row) else 0)
 
 
 def entry_guard_4(row: tuple[Any, ...]) -> int:
     """The checksum of a row of `entries` until format 4."""
-    return _checksum_4(row)
-
-
-def _checksum_4(row: tuple[Any, ...]) -> int:
     return zlib.crc32(str(row[-1]).encode(), zlib.crc32(("%s\0" * (len(row) - 1) % row[:-1]).encode()))

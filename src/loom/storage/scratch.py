@@ -75,13 +75,11 @@ class Scratch:
             self._place.unlink()
 
     def close(self) -> None:
-        """Close the file."""
         self._connection.close()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def rows_of(self, *namespaces: int) -> Copy:
-        """The rows of some namespaces."""
         return Copy(self._connection, namespaces)
 
     def version_of(self, record: int) -> tuple[int, int] | None:
@@ -94,21 +92,19 @@ class Scratch:
     def newest_version(self, row: Row) -> int:
         """The newest version of the id of a row, which has its hashes; 0 if there is none."""
         place = (row["id_hash"], row["id"], row["namespace"])
-        return self._most("version", "records", "id_hash = ? AND id = ? AND +namespace = ?", place)
+        return self._newest("records WHERE id_hash = ? AND id = ? AND +namespace = ?", place)
 
     def newest_entry(self, row: Row) -> int:
         """The newest version of the entry that a row belongs to; 0 if there is none."""
-        return self._most("version", "entries", ENTRY_PLACE, _entry_place(row))
+        return self._newest(f"entries WHERE {ENTRY_PLACE}", _entry_place(row))
 
-    def _most(self, column: str, table: str, where: str, values: Sequence[int | str]) -> int:
-        (found,) = self._connection.execute(f"SELECT max({column}) FROM {table} WHERE {where}", values).fetchone()
-        return found or 0
+    def _newest(self, rows: str, values: Sequence[int | str]) -> int:
+        return self._connection.execute(f"SELECT max(version) FROM {rows}", values).fetchone()[0] or 0
 
     def count(self, table: str) -> int:
         """The number of rows of a table; deleted entries do not count."""
         where = "NOT deleted" if table == "entries" else "1"
-        (found,) = self._connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()
-        return int(found)
+        return int(self._connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0])
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -130,11 +126,9 @@ class Scratch:
         return insert(self._connection, table, map(prepare, rows))
 
     def add_edge(self, derived: int, source: int) -> None:
-        """Add an edge between first versions."""
         self._connection.execute(INSERT_EDGE, (source, derived))
 
     def await_source(self, namespace: int, id: str, derived: int) -> None:
-        """Note a source that is not stored yet."""
         self._connection.execute(
             "INSERT INTO awaited (namespace, id_hash, id, derived) VALUES (?, ?, ?, ?)",
             (namespace, id_hash(namespace, id), id, derived),
@@ -158,13 +152,10 @@ class Scratch:
     # -- records that are gone ---------------------------------------------------------------------------------------
 
     def note_gone(self, records: Iterable[int]) -> None:
-        """Note records that a later snapshot has forgotten."""
         self._connection.executemany("INSERT OR IGNORE INTO temp.gone VALUES (?)", ((one,) for one in records))
 
     def is_gone(self, record: int) -> bool:
-        """Whether a record was noted as gone."""
-        found = self._connection.execute("SELECT 1 FROM temp.gone WHERE record = ?", (record,)).fetchone()
-        return found is not None
+        return bool(self._connection.execute("SELECT 1 FROM temp.gone WHERE record = ?", (record,)).fetchone())
 
     # -- blobs -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +173,6 @@ class Scratch:
         return done.rowcount > 0
 
     def drop_hidden_blobs(self) -> None:
-        """Remove the blobs without a key."""
         self._change("DELETE FROM blobs WHERE key IS NULL")
 
     def make_room(self, row: Row) -> None:

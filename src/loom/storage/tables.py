@@ -44,7 +44,6 @@ class Table:
     appended: str = ""
 
     def named(self, *kinds: str) -> list[str]:
-        """The columns of the given kinds."""
         return [column for column, kind in self.columns.items() if kind.rstrip("?") in kinds]
 
     @cached_property

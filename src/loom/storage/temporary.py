@@ -85,10 +85,9 @@ def sweep(folder: Path) -> None:
 
 def _is_left(path: Path, process: int) -> bool:
     base = path.with_name(re.sub(r"-(journal|wal|shm)$", "", path.name))
-    if base in _held:
+    # A process of a restarted container may have the id of its predecessor.
+    if base in _held or (process != os.getpid() and _is_alive(process)):
         return False
-    if process != os.getpid() and _is_alive(process):
-        return False  # a process of a restarted container may have the id of its predecessor
     try:
         descriptor = os.open(base, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -107,8 +106,6 @@ def _is_left(path: Path, process: int) -> bool:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, ProcessLookupError)
     return True

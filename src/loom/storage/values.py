@@ -6,9 +6,10 @@ A record is immutable. Its later changes (a newer version, its place in the tier
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, NoReturn, Self
 
@@ -281,23 +282,15 @@ class Filter:
                 raise InvalidInput(f"{name} is True or False, not {getattr(self, name)!r}")
         if not isinstance(self.where, Mapping | None):
             raise InvalidInput(f"where is a mapping of metadata names to values, not {type(self.where).__name__}")
-        for name, choices in _FILTER_CHOICES.items():
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, _known_names(name, value, choices))
-        for name, ours in _OPEN_CHOICES.items():
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, _in_any_case(value, ours))
         least = self.min_importance
         if least is not None and (
             isinstance(least, bool) or not isinstance(least, int | float) or not 0.0 <= least <= 1.0
         ):
             raise InvalidInput(f"min_importance is a number from 0 to 1, not {least!r}")
-        for name in _FILTER_TIMES:
+        for name, checked in _CHECKED.items():
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, checked_time(value, name))
+                object.__setattr__(self, name, checked(value))
         if self.since is not None and self.until is not None and self.since > self.until:
             raise InvalidInput(f"since ({self.since}) is after until ({self.until}); nothing can be between them")
 
@@ -319,7 +312,6 @@ class Filter:
 
 
 _FILTER_CHOICES: Mapping[str, tuple[str, ...]] = {"tier": TIERS, "trust": TRUSTS, **_DIMENSION_CHOICES}
-_FILTER_TIMES = ("since", "until", "as_of", "known_at")
 # Names that callers may add to. Ours are written in lower case.
 _OPEN_CHOICES: Mapping[str, frozenset[str]] = {
     "kind": frozenset(
@@ -368,6 +360,12 @@ def _in_any_case(value: str | Collection[str], ours: frozenset[str]) -> Any:
     return (*value, *sorted(added)) if added else value
 
 
+# The fields whose values are checked and stored in one form.
+_CHECKED: Mapping[str, Callable[[Any], Any]] = {
+    **{name: partial(_known_names, name, choices=choices) for name, choices in _FILTER_CHOICES.items()},
+    **{name: partial(_in_any_case, ours=ours) for name, ours in _OPEN_CHOICES.items()},
+    **{name: partial(checked_time, name=name) for name in ("since", "until", "as_of", "known_at")},
+}
 _EVERYTHING = (Filter(), Filter(derived=False))
 _FILTERS = frozenset(entry.name for entry in fields(Filter))
 

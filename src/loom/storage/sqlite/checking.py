@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,11 @@ from loom.storage.sqlite.projections import (
     index_folder,
     last_number,
     open_index,
+    published,
+    read_state,
 )
 from loom.storage.sqlite.residency import TierTotals
-from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, StoredRecord, read_settings
+from loom.storage.sqlite.rows import ENTRY_COLUMNS, ROW_COLUMNS, StoredRecord, read_settings, text_read_with
 from loom.storage.sqlite.searcher import Searcher
 from loom.storage.sqlite.transactions import EMPTY_VECTORS
 
@@ -49,17 +50,13 @@ _POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "a
 TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 """SQL for a row that points to no record."""
 
-_SEQUENCES = (
-    ("records", "seq"),
-    ("supersessions", "seq"),
-    ("moves", "seq"),
-    ("entries", "seq"),
-    ("vectors", "seq"),
-    ("forgotten", "seq"),
-    ("jobs", "seq"),
-    ("blobs", "seq"),
-    ("blocks", "number"),
-)
+# What a report says of rows that point to no record, of totals, and of indexes.
+_WRONG = ("point to no record", "are wrong", "is unusable")
+_REPAIRED = ("pointed to no record and were removed", "were wrong and were counted again", "was rebuilt")
+_SEQUENCES = {
+    **dict.fromkeys(("records", "supersessions", "moves", "entries", "vectors", "forgotten", "jobs", "blobs"), "seq"),
+    "blocks": "number",
+}
 
 
 def check(
@@ -75,7 +72,8 @@ def check(
         records = 0
         if not problems:
             problems += damaged(connection, namespace, engine.archive)
-            with _undecoded(connection):
+            # So that one damaged row does not hide the others.
+            with text_read_with(connection, lambda text: text.decode(errors="surrogateescape")):
                 problems += _damaged_records(connection, namespace)
                 problems += _damaged_entries(connection, namespace)
             records = _count_records(connection, namespace)
@@ -85,25 +83,21 @@ def check(
             # A read-only process could not have noted the loss in the file.
             lost = lost or find_lost()
             problems += [lost_problem(lost)] if lost is not None else []
-        dangling = [] if problems else list(_dangling(connection))
+        dangling = [] if problems else _dangling(connection)
         wrong = {} if problems else TierTotals(connection, namespace).wrong()
     projections = [] if problems else _damaged_projections(engine, namespace)
-    if repair:
-        repaired += [f"{count} rows of {table} pointed to no record and were removed" for table, count in dangling]
-        repaired += [f"the totals of {tier} of {node!r} were wrong and were counted again" for node, tier in wrong]
-        _remove_dangling(engine, [table for table, _ in dangling])
-        if dangling or wrong:
-            with engine.write() as connection:
-                TierTotals(connection, namespace).recount()
-    else:
-        problems += [f"{count} rows of {table} point to no record" for table, count in dangling]
-        problems += [f"the totals of {tier} of {node!r} are wrong" for node, tier in wrong]
-    for kind, reason in projections:
-        if repair:
-            searcher.rebuild(kind)
-            repaired.append(f"the {kind} index was rebuilt: {reason}")
-        else:
-            problems.append(f"the {kind} index is unusable: {reason}")
+    if repair and (dangling or wrong):
+        with engine.write() as connection:
+            for table, _ in dangling:
+                emptied = EMPTY_VECTORS if table == "vectors" else f"DELETE FROM {table} WHERE "
+                connection.execute(emptied + TO_NOTHING)
+            TierTotals(connection, namespace).recount()
+    for kind, _ in projections if repair else ():
+        searcher.rebuild(kind)
+    found, (pointed, counted, built) = (repaired, _REPAIRED) if repair else (problems, _WRONG)
+    found += [f"{count} rows of {table} {pointed}" for table, count in dangling]
+    found += [f"the totals of {tier} of {node!r} {counted}" for node, tier in wrong]
+    found += [f"the {kind} index {built}: {reason}" for kind, reason in projections]
     if repair and engine.index_folder is not None:
         with own.worker.lease(wait_s=5.0) as fence:
             swept = 0 if fence is None else own.projector(fence).sweep()
@@ -137,17 +131,6 @@ def _published(connection: Connection, namespace: int) -> list[tuple[str, str]]:
     ).fetchall()
 
 
-@contextmanager
-def _undecoded(connection: Connection) -> Iterator[None]:
-    """Read invalid UTF-8 as well, so that one damaged row does not hide the others."""
-    factory = connection.text_factory
-    connection.text_factory = lambda text: text.decode(errors="surrogateescape")
-    try:
-        yield
-    finally:
-        connection.text_factory = factory
-
-
 def _matches(checksum: Callable[[Any], int], values: Any, stored: int) -> bool:
     try:
         return checksum(values) == stored
@@ -156,10 +139,8 @@ def _matches(checksum: Callable[[Any], int], values: Any, stored: int) -> bool:
 
 
 def _count_records(connection: Connection, namespace: int) -> int:
-    (count,) = connection.execute(
-        "SELECT count(*) FROM records WHERE namespace = ? AND version > 0", (namespace,)
-    ).fetchone()
-    return int(count)
+    query = "SELECT count(*) FROM records WHERE namespace = ? AND version > 0"
+    return int(connection.execute(query, (namespace,)).fetchone()[0])
 
 
 def _damaged_records(connection: Connection, namespace: int) -> Iterator[str]:
@@ -173,13 +154,15 @@ def _damaged_records(connection: Connection, namespace: int) -> Iterator[str]:
             yield f"record {one.id!r} (number {one.seq}) does not match its checksum"
 
 
-def _damaged_entries(connection: Connection, namespace: int) -> Iterator[str]:
-    for row in connection.execute(
+def _damaged_entries(connection: Connection, namespace: int) -> list[str]:
+    rows = connection.execute(
         f"SELECT {ENTRY_COLUMNS} FROM entries WHERE namespace = ? AND NOT deleted", (namespace,)
-    ):
-        one = StoredEntry(*row)
-        if not _matches(StoredEntry.guard, one, one.checksum):
-            yield f"entry {one.key!r} does not match its checksum"
+    )
+    return [
+        f"entry {one.key!r} does not match its checksum"
+        for one in map(StoredEntry._make, rows)
+        if not _matches(StoredEntry.guard, one, one.checksum)
+    ]
 
 
 def _damaged_blobs(connection: Connection, namespace: int) -> list[str]:
@@ -193,13 +176,14 @@ def _damaged_blobs(connection: Connection, namespace: int) -> list[str]:
 
 
 def _sequence(connection: Connection) -> list[str]:
-    seq = last_number(connection)
-    found: list[str] = []
-    for table, column in _SEQUENCES:
-        (highest,) = connection.execute(f"SELECT max({column}) FROM {table}").fetchone()
-        if highest is not None and highest > seq:
-            found.append(f"{table} holds number {highest}, above the sequence's {seq}")
-    return found
+    last = last_number(connection)
+    queries = {table: f"SELECT max({column}) FROM {table}" for table, column in _SEQUENCES.items()}
+    highest = ((table, connection.execute(query).fetchone()[0]) for table, query in queries.items())
+    return [
+        f"{table} holds number {number}, above the sequence's {last}"
+        for table, number in highest
+        if number is not None and number > last
+    ]
 
 
 def find_lost(engine: FileEngine, namespace: int) -> tuple[int, int] | None:
@@ -239,26 +223,16 @@ def _last_key(path: Path, store_id: str) -> int:
 
 
 def lost_problem(lost: tuple[int, int]) -> str:
-    """The message about lost sequence numbers."""
     return (
         f"commits that were acknowledged are gone: sequence numbers {lost[0]} to {lost[1]}. The write-ahead log was "
         "damaged or deleted, or an older copy of the file was put in its place. Restore the newest backup or snapshot"
     )
 
 
-def _dangling(connection: Connection) -> Iterator[tuple[str, int]]:
-    for table in _POINTING:
-        (count,) = connection.execute(f"SELECT count(*) FROM {table} WHERE {TO_NOTHING}").fetchone()
-        if count:
-            yield table, count
-
-
-def _remove_dangling(engine: Engine, tables: list[str]) -> None:
-    if tables:
-        with engine.write() as connection:
-            for table in tables:
-                emptied = EMPTY_VECTORS if table == "vectors" else f"DELETE FROM {table} WHERE "
-                connection.execute(emptied + TO_NOTHING)
+def _dangling(connection: Connection) -> list[tuple[str, int]]:
+    query = f"SELECT count(*) FROM {{}} WHERE {TO_NOTHING}"
+    counts = ((table, connection.execute(query.format(table)).fetchone()[0]) for table in _POINTING)
+    return [(table, count) for table, count in counts if count]
 
 
 def _projections(connection: Connection, namespace: int, engine: Engine) -> Iterator[tuple[str, str]]:
@@ -267,29 +241,19 @@ def _projections(connection: Connection, namespace: int, engine: Engine) -> Iter
         return
     space = active_space(connection, namespace)
     for kind in (TEXT, VECTORS):
-        row = connection.execute(
-            "SELECT watermark FROM projections WHERE namespace = ? AND kind = ?", (namespace, kind)
-        ).fetchone()
-        if row is None:
-            continue
-        (watermark,) = row
+        watermark = read_state(connection, namespace, kind).watermark
         if kind == TEXT:
             query = "SELECT seq FROM records WHERE namespace = ? AND seq <= ? AND version > 0 ORDER BY seq"
-            values: tuple[int, ...] = (namespace, watermark)
+        elif space is None:
+            continue
         else:
-            if space is None:
-                continue
-            query = "SELECT record FROM vectors WHERE namespace = ? AND space = ? AND seq <= ? "
-            query += "AND record IS NOT NULL ORDER BY record"
-            number, _ = space
-            values = (namespace, number, watermark)
-        expected = np.array([seq for (seq,) in connection.execute(query, values)], dtype=np.int64)
-        files = [
-            file
-            for (file,) in connection.execute(
-                "SELECT file FROM segments WHERE namespace = ? AND kind = ?", (namespace, kind)
+            query = (
+                f"SELECT record FROM vectors WHERE namespace = ? AND seq <= ? AND space = {space.number:d} "
+                "AND record IS NOT NULL ORDER BY record"
             )
-        ]
+        values = (namespace, watermark)
+        expected = np.array([seq for (seq,) in connection.execute(query, values)], dtype=np.int64)
+        files = [entry.file for entry in published(connection, namespace, kind)]
         for file in files:
             engine.provide_file(connection, file)
         reason = _segment_problem(kind, folder, files, expected, engine.store_id)

@@ -53,7 +53,6 @@ class Counts:
 
     @property
     def can_count(self) -> bool:
-        """Whether this process has any counter."""
         return bool(self._counters)
 
     def serve(self, connection: sqlite3.Connection) -> None:

@@ -73,21 +73,20 @@ def conditions(wanted: Filter, namespace: int, connection: Connection) -> tuple[
         clause, own = tier_condition(connection, namespace, _several(wanted.tier), whose)
         clauses.append(clause)
         values.extend(own)
-    if wanted.min_importance is not None:
-        clauses.append("r.importance >= ?")
-        values.append(wanted.min_importance)
-    if wanted.since is not None:
-        clauses.append("r.created_at >= ?")
-        values.append(_moment(wanted.since, "since"))
-    if wanted.until is not None:
-        clauses.append("r.created_at < ?")
-        values.append(_moment(wanted.until, "until"))
-    if wanted.pinned is not None:
-        inside = "EXISTS" if wanted.pinned else "NOT EXISTS"
-        clauses.append(f"{inside} (SELECT 1 FROM pins p WHERE p.record = {first_version()})")
-    if wanted.derived is not None:
-        inside = "EXISTS" if wanted.derived else "NOT EXISTS"
-        clauses.append(f"{inside} (SELECT 1 FROM derivations d WHERE d.record = r.seq)")
+    for clause, limit in (
+        ("r.importance >= ?", wanted.min_importance),
+        ("r.created_at >= ?", wanted.since),
+        ("r.created_at < ?", wanted.until),
+    ):
+        if limit is not None:
+            clauses.append(clause)
+            values.append(to_micros(limit) if isinstance(limit, datetime) else limit)
+    for has, rows in (
+        (wanted.pinned, f"pins p WHERE p.record = {first_version()}"),
+        (wanted.derived, "derivations d WHERE d.record = r.seq"),
+    ):
+        if has is not None:
+            clauses.append(f"{'' if has else 'NOT '}EXISTS (SELECT 1 FROM {rows})")
     if len(wanted.where or {}) > _MOST_KEYS:
         raise InvalidInput(f"where compares at most {_MOST_KEYS} metadata keys, not {len(wanted.where or {}):,}")
     for key, value in (wanted.where or {}).items():
@@ -119,26 +118,19 @@ def _several(names: str | Collection[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def _moment(moment: datetime, field: str) -> int:
-    if not isinstance(moment, datetime):
-        raise InvalidInput(f"{field} is a datetime with a time zone, not {moment!r}")
-    return to_micros(moment)
-
-
 def _validity(wanted: Filter, clauses: list[str], values: list[Any]) -> None:
     """Restrict to current records: now, or as of one moment, as known at another."""
     superseded = "SELECT 1 FROM supersessions s WHERE s.record = r.seq"
-    until: list[Any] = []
-    if wanted.as_of is not None:
-        clauses.append("r.created_at <= ?")
-        values.append(_moment(wanted.as_of, "as_of"))
-        superseded += " AND s.at <= ?"
-        until.append(_moment(wanted.as_of, "as_of"))
-    if wanted.known_at is not None:
-        clauses.append("r.committed_at <= ?")
-        values.append(_moment(wanted.known_at, "known_at"))
-        superseded += " AND s.committed_at <= ?"
-        until.append(_moment(wanted.known_at, "known_at"))
+    until: list[int] = []
+    for moment, own, of_newer in (
+        (wanted.as_of, "r.created_at", "s.at"),
+        (wanted.known_at, "r.committed_at", "s.committed_at"),
+    ):
+        if moment is not None:
+            clauses.append(f"{own} <= ?")
+            superseded += f" AND {of_newer} <= ?"
+            until.append(to_micros(moment))
+    values.extend(until)
     if not wanted.history:
         clauses.append(f"NOT EXISTS ({superseded})")
         values.extend(until)
@@ -150,16 +142,13 @@ def checked_metadata(key: Any, value: Any) -> list[Any]:
         raise InvalidInput(f"a metadata key is text, not {key!r}")
     choices = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
     for choice in choices:
-        if choice is not None and not isinstance(choice, str | int) and not _is_finite(choice):
+        is_finite = isinstance(choice, float) and math.isfinite(choice)
+        if choice is not None and not isinstance(choice, str | int) and not is_finite:
             raise InvalidInput(
                 f"where[{key!r}] compares with text, finite numbers, booleans, None or a list of them, "
                 f"not {choice if isinstance(choice, float) else type(choice).__name__}"
             )
     return choices
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
 
 
 @singledispatch

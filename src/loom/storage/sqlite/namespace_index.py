@@ -57,6 +57,7 @@ NEWEST = (
 )
 """SQL over the newest derived records: their count, their count in the namespace, the first and the last."""
 
+_SCRUBS = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
 _FOUND_BY = f"SELECT r.seq, {INDEX_COLUMNS} {LIVING}"
 
 
@@ -70,20 +71,19 @@ class NamespaceIndex:
         self._folder = engine.index_folder
         self.lock = threading.RLock()
         self._unusable: dict[str, int] = {}  # kind -> generation with damaged files that a reader may not repair
-        self._seen = 0
-        self._snapshot = 0  # the last sequence number of the current snapshot
+        self._seen = self._snapshot = 0  # the last sequence numbers that were followed, and of the current snapshot
         self._forgotten_seen: int | None = None
         self._states = {TEXT: ProjectionState(basis=TEXT_BASIS), VECTORS: ProjectionState()}
         self._segments: dict[str, dict[str, Segment]] = {TEXT: {}, VECTORS: {}}
         self._mapped: list[Segment] = []
         self.holds_forgotten = False
-        self.derived = 0
-        self._last_derived = 0
+        self.derived = self._last_derived = 0
         self._apart: dict[int, int] = {}
         self._tail = text_index.TextTail()
         self._tail_seen = 0
         self.text = text_index.TextIndex([], self._tail)
-        self._space: int | None = None
+        self.space: int | None = None
+        """The embedding space of the vectors."""
         self._vector_tail: vector_index.VectorTail | None = None
         self._vectors_seen = 0
         self.vectors: vector_index.VectorIndex | None = None
@@ -110,28 +110,23 @@ class NamespaceIndex:
             return
         self._follow_text(connection)
         self._follow_vectors(connection)
-        self.holds_forgotten = self._is_to_be_scrubbed(connection)
-        forgotten = self._newly_forgotten(connection)
+        self.holds_forgotten = bool(connection.execute(_SCRUBS, (self._namespace, SCRUB)).fetchone()[0])
+        seen = self._forgotten_seen  # before the first refresh the tails are empty
+        forgotten = [] if seen is None else forgotten_since(connection, self._namespace, seen)
         if forgotten:
             self._drop(forgotten)
         if forgotten or self._forgotten_seen is None:  # a block may have been cached before the first refresh
             self._engine.archive.clear()
         if forgotten or not self._last_derived:
             self.derived, self._last_derived = self._estimate_derived(connection)
-        else:
-            self._count_derived(connection)
+        else:  # those written since the last refresh
+            more, last = connection.execute(
+                "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
+                (self._last_derived, self._namespace),
+            ).fetchone()
+            self.derived, self._last_derived = self.derived + more, last or self._last_derived
         self._forgotten_seen = seq
         self._seen = 0 if self.vectors_are_coming else seq
-
-    def _is_to_be_scrubbed(self, connection: Connection) -> bool:
-        """Whether segments may still hold forgotten records."""
-        query = "SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace = ? AND kind = ?)"
-        return bool(connection.execute(query, (self._namespace, SCRUB)).fetchone()[0])
-
-    def _newly_forgotten(self, connection: Connection) -> list[int]:
-        """The records forgotten since the last refresh; none before the first refresh, when the tails are empty."""
-        seen = self._forgotten_seen
-        return [] if seen is None else forgotten_since(connection, self._namespace, seen)
 
     def _estimate_derived(self, connection: Connection) -> tuple[int, int]:
         """The estimated number of derived records, and the last of them.
@@ -145,15 +140,6 @@ class NamespaceIndex:
         if newest < self._newest_derived:
             return int(own), last or 0
         return max(1, round(own * (last % SPAN) / (last - oldest + 1))), last
-
-    def _count_derived(self, connection: Connection) -> None:
-        """Add the derived records that were written since the last refresh."""
-        more, last = connection.execute(
-            "SELECT count(*), max(record) FROM derivations WHERE record > ? AND namespace = ?",
-            (self._last_derived, self._namespace),
-        ).fetchone()
-        if more:
-            self.derived, self._last_derived = self.derived + more, last
 
     def _follow_text(self, connection: Connection) -> None:
         state = self._state(connection, TEXT)
@@ -188,12 +174,12 @@ class NamespaceIndex:
     def _follow_vectors(self, connection: Connection) -> None:
         space = active_space(connection, self._namespace)
         if space is None:
-            self._space, self._vector_tail, self.vectors = None, None, None
+            self.space, self._vector_tail, self.vectors = None, None, None
             self.kept.clear()
             return
         number, dimensions = space
-        if number != self._space or self._vector_tail is None:
-            self._space = number
+        if number != self.space or self._vector_tail is None:
+            self.space = number
             self._vector_tail = vector_index.VectorTail(dimensions)
             self._vectors_seen = 0
             self._states[VECTORS] = ProjectionState()
@@ -324,8 +310,3 @@ class NamespaceIndex:
         if len(self._apart) > _MOST_APART:
             self._apart.clear()
         self._apart.update((seq, distance) for seq in seqs if seq + distance <= self._snapshot)
-
-    @property
-    def space(self) -> int | None:
-        """The embedding space of its vectors."""
-        return self._space

@@ -124,7 +124,6 @@ class TailLimit:
 
     @property
     def at_rest(self) -> TailLimit:
-        """The limit while idle."""
         return TailLimit(-(-self.records // _REST_SHARE), -(-self.size_bytes // _REST_SHARE))
 
 
@@ -335,9 +334,8 @@ class Projector:
             seen = last_number(connection)
             state = read_state(connection, self._namespace, kind)
             entries = published(connection, self._namespace, kind)
-        total = sum(entry.records for entry in entries)
-        sizes = [(entry.file, entry.records) for entry in entries]
-        chosen = choose_merge(sizes, largest_segment(total, at_rest))
+        largest = largest_segment(sum(entry.records for entry in entries), at_rest)
+        chosen = choose_merge([(entry.file, entry.records) for entry in entries], largest)
         if not chosen:
             return False
         with self._rewriting(kind, state):
@@ -418,8 +416,7 @@ class Projector:
         Under the lease no other process writes files for this namespace, and a former holder cannot publish.
         """
         with self._engine.read() as connection:
-            rows = connection.execute("SELECT file FROM segments WHERE namespace = ?", (self._namespace,))
-            known = {file for (file,) in rows}
+            known = {one.file for kind in (TEXT, VECTORS) for one in published(connection, self._namespace, kind)}
         self._engine.keep_files(known, self._fence)
         orphans = [name for name in index_files(self._folder, self._namespace) if name not in known]
         self.kept = self._delete_files(orphans)
@@ -468,9 +465,9 @@ class Projector:
         try:
             with self._engine.write() as connection:
                 self._fence(connection)
-                if read_state(connection, self._namespace, kind) != state or self._forgotten_since(
-                    connection, seen, built
-                ):
+                gone = forgotten_since(connection, self._namespace, seen)
+                forgotten = any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
+                if forgotten or read_state(connection, self._namespace, kind) != state:
                     raise StaleProjection(kind, state.generation)
                 after = ProjectionState(state.generation + 1, basis, max(watermark, 0))
                 self._record(connection, kind, after, rows, replaced)
@@ -488,10 +485,6 @@ class Projector:
             mode=self._engine.file_mode,
         )
         self._engine.publish_file(name)
-
-    def _forgotten_since(self, connection: Connection, seen: int, built: list[Built]) -> bool:
-        gone = forgotten_since(connection, self._namespace, seen)
-        return bool(gone) and any(np.isin(arrays["keys"], gone).any() for _, arrays in built)
 
     @step("projection.record")
     def _record(

@@ -24,6 +24,7 @@ from loom.steps import step
 from loom.storage.blocks import DamagedBlock, compress, shipped
 from loom.storage.identity import DAMAGED, entry_guard, entry_guard_4, guard, guard_4, id_hash
 from loom.storage.sqlite.archive import CONTENT, DATA, SHIPPED, Reader
+from loom.storage.sqlite.rows import text_read_with
 
 __all__ = ["APPLICATION_ID", "UPGRADES", "check_known", "current_version", "upgrade"]
 
@@ -232,7 +233,6 @@ UPGRADES: list[Upgrade] = [
 
 
 def current_version() -> int:
-    """The schema version that this program writes."""
     return len(UPGRADES)
 
 
@@ -253,9 +253,9 @@ def upgrade(connection: sqlite3.Connection) -> int:
     for script in UPGRADES[found:]:
         if callable(script):
             script(connection)
-            continue
-        for statement in _statements(script):
-            connection.execute(statement)
+        else:
+            for statement in _statements(script):
+                connection.execute(statement)
     if found < wanted:
         connection.execute(f"PRAGMA user_version = {wanted}")
     return wanted - found
@@ -326,15 +326,11 @@ def _upgrade_to_5(connection: sqlite3.Connection) -> None:
     with _replaced(connection, "records", "entries", "edges"):  # edges hold numbers of first versions
         for statement in (*_NEW_TABLES, *_REFERENCES):
             connection.execute(statement)
-        factory = connection.text_factory
-        connection.text_factory = _as_stored
-        try:
+        with text_read_with(connection, lambda text: text.decode(errors="surrogateescape")):
             _copy(connection, "records", _READ_RECORDS, _COPY_RECORDS, _fresh_record)
             read, copied = _ENTRY.format(checksum="r.checksum"), _ENTRY.format(checksum="fresh(r.seq, 0)")
             # Layouts of prompts had keys without salt. The next prompt writes a new layout.
             _copy(connection, "entries", read, copied, _fresh_entry, "AND r.scope != 'context'")
-        finally:
-            connection.text_factory = factory
     connection.execute("DROP TABLE pins")
     connection.execute("ALTER TABLE pins_5 RENAME TO pins")
 
@@ -408,7 +404,6 @@ def _hash(namespace: int, name: Any) -> int | None:
 
 
 def _fresh_entry(row: tuple[Any, ...]) -> tuple[int | None, ...]:
-    """The checksum of a row of `entries`."""
     _, _, scope, owner, key, version, deleted, *rest, checksum = row
     values = (scope, owner, key, version, *rest)
     if deleted and rest[-1] is None:
@@ -418,10 +413,6 @@ def _fresh_entry(row: tuple[Any, ...]) -> tuple[int | None, ...]:
     except UnicodeEncodeError:
         sound = False
     return (entry_guard(values) if sound else DAMAGED,)
-
-
-def _as_stored(text: bytes) -> str:
-    return text.decode(errors="surrogateescape")
 
 
 # -- the upgrade to format 6 -------------------------------------------------------------------------

@@ -139,6 +139,19 @@ def test_an_empty_file_becomes_a_store_but_holds_nothing_to_read(tmp_path: Path)
         assert memory.get("x") is not None
 
 
+def test_a_file_with_another_name_is_refused_while_it_has_one(tmp_path: Path) -> None:
+    """SQLite would keep a separate log for each name."""
+    with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+        memory.remember("One.", id="one")
+    os.link(tmp_path / "a.loom", tmp_path / "b.loom")
+    for name in ("a.loom", "b.loom"):
+        with pytest.raises(UnsupportedStore, match="has other names"):
+            loom.open(tmp_path / name, embedder="none")
+    (tmp_path / "b.loom").unlink()
+    with loom.open(tmp_path / "a.loom", embedder="none") as memory:
+        assert memory.get("one") is not None
+
+
 def test_places_that_cannot_hold_a_store_are_named(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="is a folder"):
         loom.open(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -100,6 +101,20 @@ def test_files_of_dead_processes_are_swept_with_their_logs_and_no_others(tmp_pat
     with opened(tmp_path / "a.loom") as memory:
         memory.remember("To be copied.")
     assert left(tmp_path) == sorted(kept)
+
+
+def test_a_file_whose_writer_holds_its_lock_is_left_alone_though_its_process_is_not_seen(tmp_path: Path) -> None:
+    """As of a process in another container."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    copy = tmp_path / f".copy.loom.{dead.pid}-{new_id()}.tmp"
+    copy.write_bytes(b"x")
+    with open(copy, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        opened(tmp_path / "a.loom").close()
+        assert left(tmp_path) == [copy.name]
+    opened(tmp_path / "a.loom").close()
+    assert left(tmp_path) == []
 
 
 def test_opening_read_only_sweeps_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from loom.cli.printing import Page, uses_colours
+import loom
+from loom.cli.printing import Page, Part, uses_colours
 from loom.errors import InvalidInput, LanguageModelError
 from loom.protocol import new_id
 
@@ -29,20 +30,14 @@ _SYSTEM = "You are a helpful assistant with a long-term memory. Use what the mem
 
 def run(place: Place, model: str | None, session_id: str | None, budget: int) -> int:
     """Talk until the input ends. Return the exit code."""
-    import loom
-
     if not place.why.startswith("named"):
         place.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    options: dict[str, Any] = {"namespace": place.namespace, "node_id": place.node}
-    given = {name: value for name, value in options.items() if value is not None}
     session = session_id or f"chat_{new_id()}"
-    with loom.open(place.path, **given) as memory:
+    with loom.open(place.path, namespace=place.namespace, node_id=place.node) as memory:
         answers = _model(model, memory)
-        page = _page()
-        page.line(("memory ", "dim"), (place.path, ""), (f"  session {session}", "dim"))
+        _print([("memory ", "dim"), (place.path, ""), (f"  session {session}", "dim")])
         if answers is None:
-            page.line((_SCRIPTED, "yellow"))
-        _print(page)
+            _print([(_SCRIPTED, "yellow")])
         for said in _turns():
             _turn(memory, answers, said, session, budget)
     return 0
@@ -61,23 +56,17 @@ def _turns() -> Iterator[str]:
 
 def _turn(memory: Memory, answers: Callable[[Context], Any] | None, said: str, session: str, budget: int) -> None:
     context = memory.context(said, budget=budget, session_id=session, system=_SYSTEM)
-    page = _page()
-    page.line((f"{len(context.items)} memories in {context.tokens:,} of {budget:,} tokens", "dim"))
+    _print([(f"{len(context.items)} memories in {context.tokens:,} of {budget:,} tokens", "dim")])
     for item in context.items[:5]:
-        page.line(("  ", ""), (item.source, "dim"), "  ", (item.text, ""), (f"  {item.reason}", "dim"))
-    _print(page)
+        _print([("  ", ""), (item.source, "dim"), "  ", (item.text, ""), (f"  {item.reason}", "dim")])
     memory.remember({"role": "user", "content": said}, session_id=session)
     try:
         reply, cost = _scripted(memory, said, session) if answers is None else answers(context)
     except LanguageModelError as error:
-        page = _page()
-        page.line(("the model failed: ", "red"), (error, ""))
-        _print(page)
+        _print([("the model failed: ", "red"), (error, "")])
         return
-    page = _page()
-    page.line(("loom> ", "bold"), (reply, ""))
-    page.line((cost, "dim"))
-    _print(page)
+    _print([("loom> ", "bold"), (reply, "")])
+    _print([(cost, "dim")])
     if reply.strip():
         memory.remember({"role": "assistant", "content": reply}, session_id=session)
 
@@ -118,11 +107,9 @@ def _model(named: str | None, memory: Memory) -> Callable[[Context], Any] | None
     return answer
 
 
-def _page() -> Page:
-    return Page(uses_colours(getattr(sys.stdout, "unguarded", sys.stdout)), None)
-
-
-def _print(page: Page) -> None:
-    stream = getattr(sys.stdout, "unguarded", sys.stdout) if page.colours else sys.stdout
-    stream.write("\n".join(page.lines) + "\n")
-    stream.flush()
+def _print(parts: list[Part]) -> None:
+    """Print a line."""
+    raw = getattr(sys.stdout, "unguarded", sys.stdout)
+    page = Page(uses_colours(raw), None)
+    page.line(*parts)
+    print(*page.lines, file=raw if page.colours else sys.stdout, flush=True)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import loom
 from loom.cli.arguments import arguments_of, parser
 from loom.cli.printing import print_answer
 from loom.cli.programs import COMMANDS, Place
@@ -115,8 +116,6 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
 def _opened(operation: Operation, place: Place, given: Mapping[str, Any]) -> Memory:
     """Open the memory of a place with no more than the operation needs: an empty one in memory for a dry run without
     a store."""
-    import loom
-
     path = place.path
     dry_run = bool(given.get("dry_run"))
     if dry_run and not path.exists():
@@ -131,14 +130,14 @@ def _opened(operation: Operation, place: Place, given: Mapping[str, Any]) -> Mem
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     writable = is_server(path) or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
     looks_only = dry_run or (operation.read_only and not (operation.catches_up and writable))
-    options: dict[str, Any] = {"namespace": place.namespace, "node_id": place.node}
-    if not operation.by_meaning:
-        options["embedder"] = "none"
-    if not operation.derives:
-        options["derive"] = False
-    if looks_only:
-        options["read_only"] = True
-    return loom.open(path, **{name: value for name, value in options.items() if value is not None})
+    return loom.open(
+        path,
+        namespace=place.namespace,
+        node_id=place.node,
+        embedder=None if operation.by_meaning else "none",
+        derive=None if operation.derives else False,
+        read_only=looks_only or None,
+    )
 
 
 def _agreed(operation: Operation, preview: Forgotten, asked: argparse.Namespace) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import loom
 from loom.errors import InvalidInput
 from loom.hooks.answering import answer_event
 from loom.hooks.projects import log_of, memory_of_project
@@ -39,8 +40,6 @@ def run_hook(agent: str) -> int:
 
 def kept_of_project(folder: Path, session: str | None, everything: bool, agreed: bool) -> KeptOfProject:
     """The records kept of a project, after the requested ones are forgotten."""
-    import loom
-
     path = memory_of_project(folder, os.environ)
     reports = read_reports(log_of(path), _HOOKS)
     hooks = tuple(

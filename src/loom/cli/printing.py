@@ -15,10 +15,9 @@ from typing import Any, Final, TextIO
 
 from loom.cli.programs import Ended
 from loom.operations import answers as said
-from loom.operations import notebook_answers as noted
 from loom.terminal import visible
 
-__all__ = ["Page", "print_answer", "uses_colours"]
+__all__ = ["Page", "Part", "print_answer", "uses_colours"]
 
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _STATES: Final = {"ok": "green", "note": "yellow", "problem": "red"}
@@ -341,7 +340,7 @@ def _(answer: said.Flushed, page: Page) -> None:
 
 
 @_print.register
-def _(answer: noted.Synced, page: Page) -> None:
+def _(answer: said.Synced, page: Page) -> None:
     if not answer.to_json() or not any(answer.to_json().values()):
         page.line("files and memory are equal")
     for name, style in (
@@ -358,14 +357,14 @@ def _(answer: noted.Synced, page: Page) -> None:
 
 
 @_print.register
-def _(answer: noted.NotebookFiles, page: Page) -> None:
+def _(answer: said.NotebookFiles, page: Page) -> None:
     page.line("agent ", (answer.agent, "cyan"), ", knowledge in use: ", (answer.variant, "cyan"))
     rows = [(one.path, str(one.version), one.trust, f"{one.tokens:,}", _day(one.created_at)) for one in answer.files]
     page.table(("page", "version", "trust", "tokens", "since"), rows, right=(1, 3))
 
 
 @_print.register
-def _(answer: noted.Difference, page: Page) -> None:
+def _(answer: said.Difference, page: Page) -> None:
     if not answer.diff:
         page.line("nothing differs")
     else:
@@ -373,7 +372,7 @@ def _(answer: noted.Difference, page: Page) -> None:
 
 
 @_print.register
-def _(answer: noted.Trials, page: Page) -> None:
+def _(answer: said.Trials, page: Page) -> None:
     rows = [
         (
             f"{one.name}{' (in use)' if one.in_use else ''}",
@@ -391,7 +390,7 @@ def _(answer: noted.Trials, page: Page) -> None:
 
 
 @_print.register
-def _(answer: noted.PackageMerged, page: Page) -> None:
+def _(answer: said.PackageMerged, page: Page) -> None:
     for one in answer.merged:
         page.line(("merged    ", "green"), (one, ""))
     for one in answer.conflicts:

@@ -11,9 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
+import loom
 from loom.errors import InvalidInput
-from loom.operations.answers import Answer, Diagnosis, KeptOfProject
+from loom.operations.answers import Answer, Diagnosis, KeptOfProject, Synced
 from loom.operations.catalogue import OPERATIONS
+from loom.operations.notebook_verbs import Folder, open_notebook
 from loom.operations.table import About, Operation, entry_of, operation
 
 __all__ = ["COMMANDS", "PROGRAMS", "Ended", "Place"]
@@ -82,14 +84,30 @@ def mcp(
     settings
     of the clients."""
     _needs_extra("mcp", "mcp", "the MCP server")
-    from loom.cli.mcp_program import run
+    import logging
 
+    from loom.mcp.memory_server import MemoryHolder, make_server, serve
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="loom: %(message)s")
+    if reference is not None:
+        from loom.mcp.reference import GraphFile, make_reference_server
+
+        serve(make_reference_server(GraphFile(reference)))
+        return Ended()
+    path = place.path
     if project and not place.why.startswith("named"):
         from loom.hooks.projects import memory_of_project
 
-        here = Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")
-        place = place._replace(path=memory_of_project(here, os.environ), why="the memory of this project")
-    return Ended(run(place, read_only, reference))
+        path = memory_of_project(Path(os.environ.get("CLAUDE_PROJECT_DIR") or "."), os.environ)
+
+    def opened() -> "loom.Memory":
+        if not read_only:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return loom.open(path, namespace=place.namespace, node_id=place.node, read_only=read_only or None)
+
+    holder = MemoryHolder(opened, path.exists)
+    serve(make_server(holder, read_only=read_only), holder.close)
+    return Ended()
 
 
 @operation(
@@ -159,7 +177,7 @@ def chat(
 def notebook_watch(
     place: Place,
     *,
-    folder: Annotated[Path, About("the folder of the notebook (this one)", shown_as="FOLDER")] = Path("."),
+    folder: Folder = Path("."),
     agent: Annotated[str | None, About("whose notes (the only agent's there)", shown_as="NAME")] = None,
     attach: Annotated[
         list[Path] | None, About("also watch this folder of another program", shown_as="FOLDER")
@@ -168,9 +186,17 @@ def notebook_watch(
 ) -> Ended:
     """Prints a line for each file until it is interrupted. Needs the extra watch."""
     _needs_extra("watchfiles", "watch", "watching")
-    from loom.cli.notebook_program import run
+    from loom.cli.printing import print_answer
 
-    return Ended(run(place, folder, agent, attach or [], write))
+    place.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with loom.open(place.path, namespace=place.namespace, node_id=place.node) as memory:
+        notebook = open_notebook(memory, folder, agent)
+        for other in attach or ():
+            notebook.attach(other, writable=write)
+        for done in notebook.watch():
+            print_answer(Synced.of(done), sys.stdout)
+            sys.stdout.flush()
+    return Ended()
 
 
 @operation(

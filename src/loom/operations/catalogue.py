@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from loom.operations import everyday_verbs, knowledge_verbs, moving_files, notebook_verbs, surroundings, upkeep
+from loom.operations import everyday_verbs, knowledge_verbs, notebook_verbs, surroundings, upkeep
 from loom.operations.answers import Answer
 from loom.operations.table import Operation, entry_of
 
@@ -54,8 +54,8 @@ _FUNCTIONS: tuple[Callable[..., Answer], ...] = (
     upkeep.snapshot,
     upkeep.restore,
     upkeep.migrate,
-    moving_files.export,
-    moving_files.import_,
+    upkeep.export,
+    upkeep.import_,
     upkeep.archive,
     upkeep.vacuum,
     surroundings.settings,

@@ -22,14 +22,27 @@ from loom.operations.answers import (
     Remembered,
 )
 from loom.operations.table import About, operation
-from loom.operations.waiting import Wait, catch_up
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
     from loom.recall.hits import Hit
-    from loom.storage.contract import Filter, Record, Store
+    from loom.storage.contract import Record, Store
 
-__all__ = ["context", "feedback", "forget", "get", "history", "list_", "matrix", "recall", "remember", "update"]
+__all__ = [
+    "MemoryId",
+    "Wait",
+    "catch_up",
+    "context",
+    "feedback",
+    "forget",
+    "get",
+    "history",
+    "list_",
+    "matrix",
+    "recall",
+    "remember",
+    "update",
+]
 
 _GROUP = "memories"
 _SHOWN = 20
@@ -39,8 +52,18 @@ MemoryId = Annotated[str, About("the id of the memory", shown_as="ID")]
 Tier = Literal["l1", "l2", "l3", "l4"]
 Origin = Literal["user", "agent", "tool", "web", "unknown"]
 Session = Annotated[str | None, About("the session it belongs to", shown_as="ID")]
+Wait = Annotated[
+    float,
+    About("first wait up to this long for background work", least=0, most=86_400, shown_as="SECONDS", models=False),
+]
 
 _SIX_TOOLS = "a model gets six tools: each further one costs tokens in every prompt and makes the choice harder"
+
+
+def catch_up(memory: "Memory", wait_s: float) -> None:
+    """Wait at most this long until all memories are embedded and derived. A read-only memory does not wait."""
+    if wait_s and not memory.settings.read_only:
+        memory.flush(wait_s)
 
 
 @dataclass(frozen=True)
@@ -132,12 +155,11 @@ def remember(
         "kind": kind,
         "metadata": metadata,
     }
-    given = {name: value for name, value in said.items() if value is not None}
     if id is not None:
         if len(texts) > 1:
             raise InvalidInput(f"one id cannot name {len(texts):,} texts; leave it out, or remember them one by one")
-        return Remembered((Kept.of(memory.remember(texts[0], id=id, **given)),))
-    return Remembered(tuple(map(Kept.of, memory.remember(texts, **given))))
+        return Remembered((Kept.of(memory.remember(texts[0], id=id, **said)),))
+    return Remembered(tuple(map(Kept.of, memory.remember(texts, **said))))
 
 
 @operation(
@@ -401,7 +423,7 @@ def forget(
     if ids:
         filters["ids"] = ids
     if preview:
-        return _preview(memory.store, _meant(filters))
+        return _preview(memory.store, filters)
     receipt = memory.forget(**filters)
     if not receipt and ids and len(filters) == 1:
         raise _no_such(ids[0]) if len(ids) == 1 else NotFound(f"there is no memory with any of these {len(ids)} ids")
@@ -409,18 +431,14 @@ def forget(
     return Forgotten(False, *counts, remains=receipt.remains)
 
 
-def _meant(filters: dict[str, Any]) -> "Filter":
+def _preview(store: "Store", filters: dict[str, Any]) -> Forgotten:
+    """Count the memories that these filters match, page by page."""
     from loom.storage.contract import Filter
 
-    return Filter.of("forget", **filters, history=True)
-
-
-def _preview(store: "Store", wanted: "Filter") -> Forgotten:
-    """Count the memories that a filter matches, page by page."""
     ids: dict[str, None] = {}
     first: list[Record] = []
     records = 0
-    for page in store.pages(wanted, limit=1000):
+    for page in store.pages(Filter.of("forget", **filters, history=True), limit=1000):
         records += len(page.records)
         ids.update(dict.fromkeys(one.id for one in page.records))
         first += page.records[: _SHOWN - len(first)]

@@ -18,8 +18,8 @@ from loom.operations.answers import (
     Tiers,
     Undone,
 )
+from loom.operations.everyday_verbs import MemoryId, Wait, catch_up
 from loom.operations.table import About, operation
-from loom.operations.waiting import Wait, catch_up
 
 if TYPE_CHECKING:
     from loom.everyday import Memory
@@ -44,8 +44,6 @@ __all__ = [
 _KNOWN, _PLACES = "knowledge", "places"
 _ONLY_SIX = "a model gets six tools; `context` brings facts and summaries into its prompt by itself"
 _NOT_FOR_MODELS = "where memories live is decided by use and importance; a model has no need to move them"
-
-MemoryId = Annotated[str, About("the id of the memory", shown_as="ID")]
 
 
 @operation(

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from loom.discovery import STORE_NAME
 from loom.errors import InvalidInput
-from loom.operations.answers import Listing, MemoryItem
-from loom.operations.notebook_answers import (
+from loom.operations.answers import (
     Difference,
     Disagreement,
+    Listing,
+    MemoryItem,
     NotebookFile,
     NotebookFiles,
     PackageFolder,

@@ -6,6 +6,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -101,35 +102,28 @@ def _python(_: Path) -> Iterator[Finding]:
 
 
 def _server(path: Path) -> Iterator[Finding]:
-    from contextlib import closing
+    return _store("server", path)
 
+
+def _file(path: Path) -> Iterator[Finding]:
+    if path.exists():
+        yield from _store("file", path)
+    else:
+        yield Finding("file", "note", "does not exist yet", 'loom remember "the first thing to remember" makes it')
+
+
+def _store(about: str, path: Path) -> Iterator[Finding]:
     from loom.storage import open_store
 
     with closing(open_store(path, read_only=True, all_namespaces=True)) as store:
         stats = store.stats()
         names = ", ".join(store.namespaces())
-        yield Finding("server", "ok", f"opens; {stats['file_bytes']:,} bytes, namespaces: {names}")
+        yield Finding(about, "ok", f"opens; {stats['file_bytes']:,} bytes, namespaces: {names}")
     if stats["jobs"]:
         yield Finding("backlog", "note", f"{stats['jobs']:,} records wait to be embedded or derived", "loom flush")
-    if stats["awaiting_vacuum"]:
+    if stats.get("awaiting_vacuum"):
         told = f"after {stats['awaiting_vacuum']:,} times of forgetting in all namespaces, old rows wait for VACUUM"
         yield Finding("vacuum", "note", told, "loom vacuum --namespace NAME, as the owner of the tables")
-
-
-def _file(path: Path) -> Iterator[Finding]:
-    from contextlib import closing
-
-    from loom.storage import open_store
-
-    if not path.exists():
-        yield Finding("file", "note", "does not exist yet", 'loom remember "the first thing to remember" makes it')
-        return
-    with closing(open_store(path, read_only=True, all_namespaces=True)) as store:
-        names = store.namespaces()
-        yield Finding("file", "ok", f"opens; {path.stat().st_size:,} bytes, namespaces: {', '.join(names)}")
-        jobs = store.stats()["jobs"]
-    if jobs:
-        yield Finding("backlog", "note", f"{jobs:,} records wait to be embedded or derived", "loom flush")
 
 
 def _permissions(path: Path) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ The command line, MCP and HTTP read the arguments, their types and meaning, and 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
@@ -234,19 +235,17 @@ _ACCEPTED: dict[Any, tuple[type, ...]] = {
 _CALLED = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object"}
 _CALLED |= {datetime: "a time in ISO 8601", Path: "a path"}
 _IN_JSON = {dict: "object", list: "array", str: "string", NoneType: "null"}
-
-
-def _type_name(value: object) -> str:
-    return _IN_JSON.get(type(value), type(value).__name__)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _checked_one(verb: str, parameter: Parameter, value: Any) -> Any:
     name, kind, about = parameter.name, parameter.type, parameter.about
     wrong = isinstance(value, bool) and kind is not bool
     if wrong or not isinstance(value, _ACCEPTED.get(kind, (kind,))):
-        raise InvalidInput(f"{name} of {verb} is {_CALLED[kind]}, not {_type_name(value)}")
-    if isinstance(value, str):
-        value = _text(verb, name, value)
+        found = _IN_JSON.get(type(value), type(value).__name__)
+        raise InvalidInput(f"{name} of {verb} is {_CALLED[kind]}, not {found}")
+    if isinstance(value, str) and _SURROGATE.search(value) is not None:
+        raise InvalidInput(f"{name} of {verb} contains a lone surrogate, which is not valid Unicode")
     if parameter.choices:
         value = str(value).casefold()
         if value not in parameter.choices:
@@ -257,14 +256,6 @@ def _checked_one(verb: str, parameter: Parameter, value: Any) -> Any:
     if kind is datetime:
         return moment_of(value, name)
     return Path(value) if kind is Path else value
-
-
-def _text(verb: str, name: str, value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{name} of {verb} contains a lone surrogate, which is not valid Unicode") from None
-    return value
 
 
 def moment_of(value: str | datetime, name: str) -> datetime:

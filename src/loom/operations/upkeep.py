@@ -1,20 +1,25 @@
-"""Operations of an operator: counts, checks, archives, snapshots, backups."""
+"""Operations of an operator: counts, checks, archives, snapshots, backups, exports and imports."""
 
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import loom
+from loom.errors import InvalidInput, NotAStore, NotFound, StoreUnavailable
 from loom.operations.answers import (
     Archived,
     BackedUp,
     Checked,
+    Exported,
+    Imported,
     Migrated,
     NamespaceArchive,
     NamespaceCheck,
     NamespaceMove,
     Namespaces,
+    PartProblem,
     RestoredFile,
     SnapshotFile,
     Stats,
@@ -24,17 +29,18 @@ from loom.operations.answers import (
 )
 from loom.operations.knowledge_verbs import tier_items
 from loom.operations.table import About, operation
+from loom.progress import report
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from loom.everyday import Memory
-    from loom.storage.contract import Store, Transaction
+    from loom.storage.contract import Store
 
 __all__ = [
     "archive",
     "backup",
     "check",
+    "export",
+    "import_",
     "migrate",
     "namespaces",
     "restore",
@@ -44,8 +50,22 @@ __all__ = [
     "vacuum",
 ]
 
+Format = Literal[
+    "claude-code",
+    "codex",
+    "chatgpt",
+    "claude-ai",
+    "messages",
+    "memory-graph",
+    "mem0",
+    "letta",
+    "markdown",
+    "loom-jsonl",
+]
+
 _GROUP = "upkeep"
 _OPERATOR = "it concerns the whole file, beyond the namespace that a model may use"
+_FILES = "it reads and writes files of the user's machine, which a model has no business with"
 
 _COUNTS = ("records", "derived", "superseded", "tokens", "vectors", "indexed", "segments", "entries", "file_bytes")
 _COUNTS_OF_SERVERS = ("awaiting_vacuum",)
@@ -109,7 +129,6 @@ def tenants(
     """Row-level security keeps such a role from the rows of other namespaces, also in SQL of its own. --add creates
     the namespace and the role if they are missing; a new role has no password. Ends with the roles and their
     namespaces."""
-    from loom.errors import InvalidInput
     from loom.storage import add_tenant, remove_tenant
     from loom.storage import tenants as listed
 
@@ -247,8 +266,6 @@ def restore(
     """Takes a full snapshot and those that continue it, oldest first. The store must not exist, or on a server have
     nothing in the namespaces of the snapshot, unless --into names a namespace of it. A snapshot that is damaged or
     does not belong is refused, and nothing is changed."""
-    import loom
-
     if into is None:
         file.parent.mkdir(parents=True, exist_ok=True)
         done = loom.restore(snapshots, file)
@@ -285,9 +302,7 @@ def migrate(
 
     with TemporaryDirectory(prefix="loom-migrate-") as folder:
         origin, goal = as_place(source), as_place(target)
-        if _is_snapshot(origin):
-            import loom
-
+        if origin.suffix == _SNAPSHOT and origin.is_file():
             staged = Path(folder, "source.loom")
             loom.restore(origin, staged)
             origin = staged
@@ -302,16 +317,10 @@ def migrate(
 _SNAPSHOT = ".hctx"
 
 
-def _is_snapshot(place: Path) -> bool:
-    return place.suffix == _SNAPSHOT and place.is_file()
-
-
 def _moved(origin: Path, goal: Path, name: str, folder: Path) -> NamespaceMove:
     """Move a namespace. Budgets of nodes that the target knows already hold in the same transaction."""
-    import loom
     from loom.snapshots.moving import move_namespace
     from loom.storage.contract import LAYOUTS
-    from loom.tiers.migration import Tiers
 
     with closing(_opened(origin, name, read_only=True)) as held:
         if _is_new(goal, name):
@@ -319,19 +328,13 @@ def _moved(origin: Path, goal: Path, name: str, folder: Path) -> NamespaceMove:
                 done = move_namespace(held, store, folder, without=(LAYOUTS,))
         else:
             with loom.open(goal, namespace=name, embedder="none", derive=False) as memory:
-
-                def make_room(transaction: "Transaction", nodes: "Sequence[str]") -> None:
-                    for node in nodes:
-                        Tiers(memory.store, node, memory.settings, memory.counter).make_room(transaction)
-
-                done = move_namespace(held, memory.store, folder, without=(LAYOUTS,), then=make_room)
+                room = memory.tiers.make_room_of
+                done = move_namespace(held, memory.store, folder, without=(LAYOUTS,), then=room)
     return NamespaceMove(name, done.records, done.present, done.forgotten)
 
 
 def _is_new(goal: Path, name: str) -> bool:
     """Whether the target has nothing in a namespace, so that settings and budgets come with what is moved."""
-    from loom.errors import NotAStore, NotFound, StoreUnavailable
-
     try:
         with closing(_opened(goal, name, read_only=True)) as store, store.copying() as rows:
             return next(iter(rows.rows("records")), None) is None
@@ -353,3 +356,97 @@ def _opened(path: Path, namespace: str, *, read_only: bool) -> "Store":
     store = open_store(path, namespace=namespace, read_only=read_only, all_namespaces=True)
     store.count_with({name: counter.limit_count for name, counter in counters_by_name().items()})
     return store
+
+
+# --- exports and imports -----------------------------------------------------------------------------------
+
+
+@operation(
+    _GROUP,
+    "write a memory as JSON Lines, a documented text format, or as Markdown",
+    examples=("loom export memories.jsonl", "loom export diary --to markdown"),
+    long=True,
+    read_only=True,
+    elsewhere={"mcp": _FILES},
+)
+def export(
+    memory: "Memory",
+    target: Annotated[
+        Path, About("the file to write, replaced when complete; a new folder for markdown", shown_as="TARGET")
+    ],
+    *,
+    to: Annotated[Literal["loom-jsonl", "markdown"], About("the form: lines to import again, or pages to read")] = (
+        "loom-jsonl"
+    ),
+) -> Exported:
+    """Writes every version of every record of one namespace, in the order of writing, as docs/importing.md describes.
+    As markdown, writes the current versions into a folder with a file for each day. Other processes can write
+    meanwhile. Memories that are forgotten later stay in the files. Tiers, vectors and uses are not exported; snapshot
+    includes them."""
+    from loom.importers import export_jsonl, export_markdown
+
+    write = export_markdown if to == "markdown" else export_jsonl
+    done = write(memory, target, progress=_report_records)
+    return Exported(str(done.path), done.records, done.derived, done.size_bytes)
+
+
+@operation(
+    _GROUP,
+    "import transcripts, exports of other programs, notes, and exports of loom",
+    examples=(
+        "loom import --from claude-code --project . --dry-run",
+        "loom import chatgpt-export.zip --since 2026-01-01",
+        "loom import memories.jsonl --store copy.loom",
+    ),
+    long=True,
+    creates=True,
+    idempotent=True,
+    elsewhere={"mcp": _FILES},
+)
+def import_(
+    memory: "Memory",
+    source: Annotated[Path | None, About("a file, a zip archive or a folder", shown_as="SOURCE")] = None,
+    *,
+    from_: Annotated[
+        Format | None, About("only this format; without SOURCE, the history of claude-code or codex here")
+    ] = None,
+    since: Annotated[datetime | None, About("only what was said at or after this time", shown_as="TIME")] = None,
+    project: Annotated[
+        str | None, About("only what an agent did in this folder, by its path or name", shown_as="FOLDER")
+    ] = None,
+    raw: Annotated[bool, About("keep keys and other secrets, which are masked otherwise")] = False,
+    dry_run: Annotated[bool, About("count only; write nothing")] = False,
+) -> Imported:
+    """Recognises the format; docs/importing.md has the list. Importing again brings only what is new, so an
+    import that was interrupted can be repeated. Parts that cannot be read are skipped and reported; it ends with 1
+    then. Imported instructions hold after `loom confirm`. Exports of loom keep their ids and versions,
+    and are not masked."""
+    from loom.importers.histories import import_history
+
+    done = import_history(
+        memory,
+        source,
+        format_name=from_,
+        since=since,
+        project=project,
+        raw=raw,
+        dry_run=dry_run,
+        progress=_report_records,
+    )
+    return Imported(
+        done.formats,
+        done.passed_over,
+        done.records,
+        done.present,
+        done.derived,
+        done.outside,
+        done.masked,
+        done.skipped,
+        done.complete,
+        done.dry_run,
+        tuple(PartProblem(one.file, one.position, one.reason) for one in done.problems),
+    )
+
+
+def _report_records(done: int) -> None:
+    report(done, None, "records")

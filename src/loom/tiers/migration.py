@@ -681,6 +681,11 @@ class Tiers:
         """Bring the tiers below budgets that this transaction has changed."""
         self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
 
+    def make_room_of(self, transaction: Transaction, nodes: Iterable[str]) -> None:
+        """Do so for the tiers of several nodes."""
+        for node in nodes:
+            self.of(node).make_room(transaction)
+
     def evict(self, tier: MemoryTier, tokens: int) -> int:
         """Free at least this many tokens of a tier, the lowest rank first.
 

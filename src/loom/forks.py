@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 from weakref import WeakSet
 
-__all__ = ["Renewable", "made_once", "renew_after_fork"]
+__all__ = ["ForkedLock", "Renewable", "made_once", "renew_after_fork"]
 
 _Made = TypeVar("_Made")
 
@@ -58,3 +59,20 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_all)
+
+
+class ForkedLock:
+    """A lock that is free in a forked child: the thread that held it does not exist there to release it."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()

@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import re
-import threading
 import time
 import unicodedata
 from collections import Counter
@@ -29,7 +28,7 @@ import numpy.typing as npt
 from loom.blas import one_thread
 from loom.checks import checked_whole
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
-from loom.forks import renew_after_fork
+from loom.forks import ForkedLock
 
 __all__ = [
     "MEANS_FILE",
@@ -408,8 +407,7 @@ class SharedModel:
     def __init__(self, load: Callable[[], OfflineModel] = load_offline_model) -> None:
         self._load = load
         self._model: OfflineModel | None = None
-        self.after_fork()
-        renew_after_fork(self)
+        self._lock = ForkedLock()
 
     def get(self) -> OfflineModel:
         """The model. After a load that failed, the next caller loads it again."""
@@ -418,10 +416,6 @@ class SharedModel:
                 if self._model is None:
                     self._model = self._load()
         return self._model
-
-    def after_fork(self) -> None:
-        """In a child process, replace the lock: a thread that was loading does not exist there to release it."""
-        self._lock = threading.Lock()
 
 
 _SHARED_MODEL = SharedModel()

@@ -8,15 +8,15 @@ their measured benefit.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from loom.errors import InvalidInput, OverBudget
-from loom.forks import renew_after_fork
-from loom.storage.contract import Usage
+from loom.forks import ForkedLock
+from loom.settings import Profile
+from loom.storage.contract import Publish, Usage
 from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
-from loom.tiers.migration import Move, TierRules
+from loom.tiers.migration import Move, TierRules, Tiers
 from loom.tiers.monitor import Measure, Monitor
 from loom.tiers.preload import AccessPattern
 from loom.tiers.quotas import QuotaWatch
@@ -25,9 +25,6 @@ from loom.types import MemoryTier
 
 if TYPE_CHECKING:
     from loom.events import EventBus
-    from loom.settings import Profile
-    from loom.storage.contract import Publish
-    from loom.tiers.migration import Tiers
 
 __all__ = ["TierController"]
 
@@ -54,16 +51,19 @@ _CHANGED = 0.05
 
 
 class TierController:
-    """Monitors the tiers of one node, and tunes, forecasts and preloads if the settings enable it."""
+    """Monitors the tiers of one node, and tunes, forecasts and preloads if the settings enable it.
+
+    Nothing moves before `attach` was called.
+    """
+
+    _tiers: Tiers
+    _migration: Migration
 
     def __init__(self, node: str, bus: EventBus | None = None) -> None:
         self.monitor = Monitor(node, None if bus is None else bus.publish_nowait)
         self._node = node
         self._quotas = None if bus is None else QuotaWatch(node, bus)
-        self.after_fork()
-        renew_after_fork(self)
-        self._tiers: Tiers | None = None
-        self._migration: Migration | None = None
+        self._lock = ForkedLock()
         self._tuner: AdaptiveTuner | None = None
         self._predictor: HoltPredictor | None = None
         self._pattern: AccessPattern | None = None
@@ -71,10 +71,6 @@ class TierController:
         self._lookups: tuple[int, int] | None = None  # hits and misses of the working tier, once read
         self._judged: Usage | None = None  # the archive as it was when its compression was last judged
         self._foresee = False
-
-    def after_fork(self) -> None:
-        """Renew the lock in a child process: a thread of the parent may have held it."""
-        self._lock = threading.Lock()
 
     def attach(self, tiers: Tiers, migration: Migration) -> None:
         """Watch these tiers, and tune, predict and preload according to their settings."""
@@ -92,7 +88,6 @@ class TierController:
 
     def _resumed_tuner(self, profile: Profile) -> AdaptiveTuner:
         """The tuner with its stored state. Unreadable state is discarded and tuning restarts."""
-        assert self._tiers is not None
         weights = profile.eviction_weights
         start = TuningResult(weights.recency, weights.frequency, weights.relevance, profile.promotion_threshold)
         known = self._tiers.store.entry(_STATE, owner=self._node)
@@ -119,7 +114,6 @@ class TierController:
         """Take in the hits and misses of some uses. The store has counted them already."""
         with self._lock:
             if self._lookups is None:
-                assert self._tiers is not None
                 working = self._tiers.store.usage(self._node).get(L2, Usage())
                 self._lookups = (working.hits, working.misses)
             else:
@@ -146,13 +140,13 @@ class TierController:
 
     def admitted(self, tokens: int) -> None:
         """Take in the tokens that entered the working tier."""
-        if self._predictor is not None and self._tiers is not None:
+        if self._predictor is not None:
             with self._lock:
                 self._predictor.observe(tokens, self._tiers.store.clock().timestamp())
 
     def used(self, record: int, session: str | None) -> None:
         """Take in the use of a record."""
-        if self._pattern is not None and self._tiers is not None:
+        if self._pattern is not None:
             with self._lock:
                 self._pattern.record_use(record, session)
                 self._foresee = True
@@ -160,7 +154,6 @@ class TierController:
 
     def refreshed_monitor(self) -> Monitor:
         """The monitor, with the shares that other processes change read from the store."""
-        assert self._tiers is not None
         usage = self._tiers.store.usage(self._node)
         working = usage.get(L2, Usage())
         with self._lock:
@@ -181,7 +174,7 @@ class TierController:
         of its budget.
         """
         known = self._judged
-        if self._tiers is None or not archive.items:
+        if not archive.items:
             return
         if not always and known is not None and abs(archive.tokens - known.tokens) < _CHANGED * budget:
             return
@@ -198,7 +191,7 @@ class TierController:
         return self._make_room_ahead() | self._preload()
 
     def _tune(self, publish: Publish) -> None:
-        if self._tuner is None or self._tiers is None:
+        if self._tuner is None:
             return
         usage = self._tiers.store.usage(self._node)
         working, archive = usage.get(L2, Usage()), usage.get(L3, Usage())
@@ -221,13 +214,12 @@ class TierController:
             self._apply(after)
 
     def _apply(self, parameters: TuningResult) -> None:
-        assert self._tiers is not None
         self._tiers.tune(parameters.weights, parameters.promotion_threshold)
         self._tiers.store.compress_at(parameters.compression_level)
 
     def _make_room_ahead(self) -> bool:
         """Make room in the working tier for the expected tokens, so that their writer does not wait."""
-        if self._predictor is None or self._tiers is None or self._migration is None:
+        if self._predictor is None:
             return False
         with self._lock:
             self._predictor.observe(0, self._tiers.store.clock().timestamp())
@@ -242,7 +234,7 @@ class TierController:
         return job is not None
 
     def _preload(self) -> bool:
-        if self._pattern is None or self._migration is None or not self._foresee:
+        if self._pattern is None or not self._foresee:
             return False
         with self._lock:
             self._foresee = False

@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -21,11 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from loom.checks import checked_member
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
-from loom.storage.contract import FOCUS, Job, Transaction, Usage, concerns_everything
+from loom.storage.contract import FOCUS, Job, Publish, Transaction, Usage, concerns_everything
 from loom.types import MemoryTier, known_tier
 
 if TYPE_CHECKING:
-    from loom.storage.contract import Publish
     from loom.tiers.migration import PromotedRecords, RebalanceResult, Tiers
 
 __all__ = ["Migration", "MigrationJob", "MigrationTrigger", "Pressure", "Promotion", "QueuedMove"]
@@ -34,8 +32,6 @@ L1, L2, L3, L4 = MemoryTier.L1, MemoryTier.L2, MemoryTier.L3, MemoryTier.L4
 
 
 log = logging.getLogger("loom.tiers")
-
-_Begin = Callable[[], AbstractContextManager[Transaction]]
 
 
 class MigrationTrigger(StrEnum):
@@ -304,7 +300,7 @@ class Migration:
         return self._step(publish)
 
     @step("migration.step")
-    def _step(self, begin: _Begin, only: int | None = None) -> bool:
+    def _step(self, begin: Publish, only: int | None = None) -> bool:
         """Carry out a batch of the most urgent job, or of the job `only`; whether the queue holds more."""
         waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]
         if not waiting:
@@ -319,7 +315,7 @@ class Migration:
                 self._carry_out_alone(begin, row)
         return bool(self._store.jobs(self.kind, 1, failed=False))
 
-    def _carry_out_alone(self, begin: _Begin, row: Job) -> None:
+    def _carry_out_alone(self, begin: Publish, row: Job) -> None:
         try:
             self._carry_out(begin, [row])
         except Exception as error:
@@ -329,7 +325,7 @@ class Migration:
             with begin() as transaction:
                 transaction.retry(self.kind, row.record, type(error).__name__)
 
-    def _carry_out(self, begin: _Begin, batch: Sequence[Job]) -> None:
+    def _carry_out(self, begin: Publish, batch: Sequence[Job]) -> None:
         """Move the records of some rows of one job, in one transaction."""
         move = QueuedMove.of(batch[0])
         guessed = move.trigger is MigrationTrigger.PREDICTIVE_PRELOAD

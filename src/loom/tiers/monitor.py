@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal
 
 from loom.errors import InvalidInput
-from loom.forks import renew_after_fork
+from loom.forks import ForkedLock
 from loom.protocol import Task
 
 __all__ = ["GOALS", "MONITOR_ACTION", "WINDOW", "Goal", "Level", "Measure", "Monitor", "Reading"]
@@ -125,52 +124,6 @@ class Reading:
         return str(self.measure) if self.goal.percent is None else f"{self.measure}_p{self.goal.percent}"
 
 
-class _Latencies:
-    """The latest observations of one latency, counted by zone.
-
-    A percentile lies beyond a mark if and only if enough observations do, so its level needs no sorting.
-    """
-
-    __slots__ = ("counts", "goal", "good", "slow", "total", "values", "zones")
-
-    def __init__(self, goal: Goal) -> None:
-        self.goal = goal
-        self.good = goal.target - _MARGIN * (goal.alarm - goal.target)
-        self.values: deque[float] = deque(maxlen=WINDOW)
-        self.zones: deque[int] = deque(maxlen=WINDOW)
-        self.counts = [0] * len(_NOW)
-        self.slow = 0  # the observations outside the best zone, nearly always none
-        self.total = 0
-
-    def add(self, value: float) -> None:
-        zone = 0 if value < self.good else self.goal.zone(value)
-        if self.total >= WINDOW and self.zones[0]:
-            self._count(self.zones[0], -1)
-        self.values.append(value)
-        self.zones.append(zone)
-        if zone:
-            self._count(zone, 1)
-        self.total += 1
-
-    def _count(self, zone: int, more: int) -> None:
-        self.counts[zone] += more
-        self.slow += more
-
-    def zone(self) -> int:
-        """The zone of the percentile."""
-        count = len(self.values)
-        beyond = count - _nearest_rank(count, self.goal.percent or 100)
-        zone, worse = 0, self.slow
-        while worse > beyond:
-            zone += 1
-            worse -= self.counts[zone]
-        return zone
-
-    def percentile(self) -> float:
-        ordered = sorted(self.values)
-        return ordered[_nearest_rank(len(ordered), self.goal.percent or 100) - 1]
-
-
 class Monitor:
     """Collects the measures of one node and publishes an event when one gets worse. Thread-safe.
 
@@ -182,28 +135,29 @@ class Monitor:
     def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
         self._node = node
         self._publish = publish
-        self.after_fork()
-        renew_after_fork(self)
-        self._latencies = {measure: _Latencies(goal) for measure, goal in GOALS.items() if goal.percent is not None}
+        self._lock = ForkedLock()
+        self._latencies: dict[Measure, deque[float]] = {
+            measure: deque(maxlen=WINDOW) for measure, goal in GOALS.items() if goal.percent is not None
+        }
+        self._observed = dict.fromkeys(self._latencies, 0)
         self._shares: dict[Measure, tuple[float, int]] = {}
         self._held = dict.fromkeys(Measure, 0)
 
-    def after_fork(self) -> None:
-        """Renew the lock in a child process: a thread of the parent may have held it."""
-        self._lock = threading.Lock()
-
     def observe(self, measure: Measure, value: float) -> None:
-        """Add one latency, in milliseconds. The cost does not depend on the number of observations."""
+        """Add one latency, in milliseconds. A good one costs no more than adding it, because it changes no level."""
         latencies = self._latencies.get(measure)
         if latencies is None:
             raise InvalidInput(f"{measure!r} is not a latency; use gauge() for a share")
         if not 0.0 <= value < math.inf:
             raise InvalidInput(f"a latency is a number of milliseconds from 0, not {value!r}")
+        goal = GOALS[measure]
         with self._lock:
-            latencies.add(value)
-            if not (latencies.slow or self._held[measure]) or latencies.total < latencies.goal.judged_from:
+            latencies.append(value)
+            count = self._observed[measure] = self._observed[measure] + 1
+            matters = goal.zone(value) > 0 or self._held[measure] > 0 or count == goal.judged_from
+            if count < goal.judged_from or not matters:
                 return
-            change = self._follow(measure, latencies.zone())
+            change = self._follow(measure, goal.zone(_percentile(latencies, goal)))
         self._tell(change)
 
     def gauge(self, measure: Measure, value: float, observations: int = 1) -> None:
@@ -264,8 +218,8 @@ class Monitor:
         if goal.percent is None:
             value, observations = self._shares.get(measure, (None, 0))
         else:
-            observations = self._latencies[measure].total
-            value = self._latencies[measure].percentile() if observations else None
+            observations = self._observed[measure]
+            value = _percentile(self._latencies[measure], goal) if observations else None
         if observations < goal.judged_from:
             value = None
         return Reading(measure, value, Level.OK if value is None else goal.level(value), goal, observations)
@@ -299,9 +253,10 @@ class Monitor:
             self._publish(Task(action=f"{MONITOR_ACTION}.{what}", source_agent=self._node, parameters=parameters))
 
 
-def _nearest_rank(count: int, percent: int) -> int:
-    """The rank of the percentile among `count` ordered values: the first that `percent` of them do not exceed."""
-    return -(-count * percent // 100)
+def _percentile(values: Iterable[float], goal: Goal) -> float:
+    """The first of the ordered values that the percentile's share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[-(-len(ordered) * (goal.percent or 100) // 100) - 1]
 
 
 def _shown(value: float, goal: Goal, *, exact: bool = False) -> str:

@@ -7,7 +7,6 @@ one when a tier rises past a mark, and the next one only after it has fallen cle
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from loom.checks import checked_whole
 from loom.errors import InvalidInput
-from loom.forks import renew_after_fork
+from loom.forks import ForkedLock
 from loom.knowledge.stand_ins import MOST_TOKENS
 from loom.protocol import Task
 from loom.storage.contract import Usage
@@ -248,12 +247,7 @@ class QuotaWatch:
         self._node = node
         self._bus = bus
         self._raised: set[tuple[MemoryTier, QuotaLevel]] = set()
-        self.after_fork()
-        renew_after_fork(self)
-
-    def after_fork(self) -> None:
-        """Renew the lock in a child process: a thread of the parent may have held it."""
-        self._lock = threading.Lock()
+        self._lock = ForkedLock()
 
     def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
         for tier, quota in quotas_of(rules).items():

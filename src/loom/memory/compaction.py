@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,7 @@ from loom.knowledge.fidelity import FidelityChecker, FidelityResult
 from loom.knowledge.summarizer import Summarizer, Summary, Turn
 from loom.memory.segment_store import MemorySegment, SegmentStore
 from loom.protocol import new_id
-from loom.storage.contract import Draft, Record, Transaction
+from loom.storage.contract import Draft, Publish, Record, Usage
 from loom.text.tokens import TokenCounter
 from loom.text.words import content_terms
 from loom.types import MemoryTier, MemoryType, Trust
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from loom.memory.verbs import MemoryVerbs
 
 __all__ = ["CompactionConfig", "CompactionResult", "MemoryCompactor"]
-
-Publish = Callable[[], AbstractContextManager[Transaction]]
 
 # The fewest tokens of originals: a summary of fewer would be too short to say anything.
 _SMALLEST_BLOCK = 160
@@ -224,8 +221,7 @@ class MemoryCompactor:
         return draft.id
 
     def _usage(self) -> int:
-        held = self._memory.store.usage(self._memory.tiers.node).get(MemoryTier.L3)
-        return held.tokens if held else 0
+        return self._memory.store.usage(self._memory.tiers.node).get(MemoryTier.L3, Usage()).tokens
 
     def _budget(self) -> int:
         return self._memory.tiers.rules().budgets[MemoryTier.L3]

@@ -19,7 +19,7 @@ from loom.errors import InvalidInput
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
 from loom.memory.verbs import MemoryVerbs, checked_id
 from loom.protocol import ReadyList, Task
-from loom.storage.contract import Filter
+from loom.storage.contract import Filter, Usage
 from loom.tiers.eviction import Segments, segments
 from loom.tiers.migration import MoveCounts
 from loom.tiers.quotas import (
@@ -275,27 +275,13 @@ class LoomMemory(MemoryVerbs):
     def get_counters(self) -> LayerCounters:
         """The content of the tiers in the terms of document 004: focus, working, archive, rag."""
         usage, quotas, parts = self._store.usage(self._node), self.quotas, self.segments()
-        held = {tier: usage[tier] for tier in MemoryTier if tier in usage}
-        archive = held.get(MemoryTier.L3)
+        recent, working, archive, knowledge = (usage.get(tier, Usage()) for tier in MemoryTier)
         sizes = [sum(one.tokens for one in part) for part in parts]
-        working = held.get(MemoryTier.L2)
         return LayerCounters(
-            FocusCounters(usage[MemoryTier.L1].tokens, quotas[MemoryTier.L1]),
-            WorkingCounters(
-                sum(sizes),
-                quotas[MemoryTier.L2],
-                WorkingSegments(*sizes),
-                working.hits if working else 0,
-                working.misses if working else 0,
-            ),
+            FocusCounters(recent.tokens, quotas[MemoryTier.L1]),
+            WorkingCounters(sum(sizes), quotas[MemoryTier.L2], WorkingSegments(*sizes), working.hits, working.misses),
             ArchiveCounters(
-                self._store.original_tokens(self._node, MemoryTier.L3),
-                archive.tokens if archive else 0,
-                quotas[MemoryTier.L3],
+                self._store.original_tokens(self._node, MemoryTier.L3), archive.tokens, quotas[MemoryTier.L3]
             ),
-            RagCounters(
-                held[MemoryTier.L4].tokens if MemoryTier.L4 in held else 0,
-                quotas[MemoryTier.L4],
-                self._store.stats()["vectors"],
-            ),
+            RagCounters(knowledge.tokens, quotas[MemoryTier.L4], self._store.stats()["vectors"]),
         )

@@ -8,9 +8,9 @@ replaces others in a tier has passed the fidelity check, and `undo` reverses it 
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from loom.knowledge.instructions import StandingInstruction
 from loom.knowledge.keys import contradicts, fact_identity
 from loom.knowledge.revisions import revised
 from loom.memory.compaction import MemoryCompactor
-from loom.memory.standing import StandingInstructions, found_in
+from loom.memory.standing import StandingInstructions, digest_id, found_in
 from loom.models.embedders import EmbeddingProvider, embed_texts
 from loom.protocol import new_id
 from loom.storage.contract import (
@@ -32,6 +32,7 @@ from loom.storage.contract import (
     MAX_ATTEMPTS,
     MERGE,
     RESTORE,
+    STANDING,
     UNCONFIRMED,
     Draft,
     Filter,
@@ -40,14 +41,13 @@ from loom.storage.contract import (
     Record,
     Store,
     Transaction,
-    Vector,
     concerns_everything,
 )
 from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
 from loom.text.statement_kinds import StatementKind
 from loom.text.words import content_terms, terms
 from loom.tiers.migration import Tiers
-from loom.types import Fact, FactType, MemoryTier, MemoryType, Trust, record_as_fact
+from loom.types import FactType, MemoryTier, MemoryType, Trust, record_as_fact
 
 __all__ = ["Derivation", "UndoResult"]
 
@@ -356,24 +356,11 @@ class Derivation:
 
     def _restore(self, publish: Publish) -> bool:
         """Return records to their places after the record that replaced them was forgotten."""
-        return self._take_up(publish, RESTORE, self._give_back)
-
-    def _give_back(self, transaction: Transaction, records: Iterable[Record]) -> None:
-        by_node: dict[str, list[Record]] = {}
-        for record in records:
-            by_node.setdefault(record.node, []).append(record)
-        for node, theirs in by_node.items():
-            told = [record for record in theirs if record.kind == MemoryType.INSTRUCTION]
-            self._standing.restore(transaction, told)
-            others = [record for record in theirs if record.kind != MemoryType.INSTRUCTION]
-            self._tiers.of(node).restore_residency(transaction, others)
-
-    def _take_up(self, publish: Publish, kind: str, handle: Callable[[Transaction, Iterable[Record]], None]) -> bool:
-        jobs = self._store.jobs(kind, _JOBS, failed=False)
+        jobs = self._store.jobs(RESTORE, _JOBS, failed=False)
         if not jobs:
             return False
         try:
-            self._handle(publish, jobs, {seq for job in jobs for seq in job.data}, handle)
+            self._give_back(publish, jobs, {seq for job in jobs for seq in job.data})
             return len(jobs) == _JOBS
         except Exception as error:
             if concerns_everything(error):
@@ -381,27 +368,27 @@ class Derivation:
         for job in jobs:  # one by one, so that one bad record does not stop the others
             for seq in job.data:
                 try:
-                    self._handle(publish, [], {seq}, handle)
+                    self._give_back(publish, [], {seq})
                 except Exception as error:
                     if concerns_everything(error):
                         raise
                     with publish() as transaction:
-                        transaction.retry(kind, seq, type(error).__name__, attempts=job.attempts + 1)
+                        transaction.retry(RESTORE, seq, type(error).__name__, attempts=job.attempts + 1)
             with publish() as transaction:
                 transaction.take([job] if job.record == 0 or job.attempts == 0 else [])
         return False
 
-    def _handle(
-        self,
-        publish: Publish,
-        jobs: Sequence[Job],
-        seqs: set[int],
-        handle: Callable[[Transaction, Iterable[Record]], None],
-    ) -> None:
+    def _give_back(self, publish: Publish, jobs: Sequence[Job], seqs: set[int]) -> None:
         with publish() as transaction:
             transaction.take(jobs)
-            found = transaction.records(seqs)
-            handle(transaction, [found[seq] for seq in sorted(found)])
+            by_node: dict[str, list[Record]] = {}
+            for _, record in sorted(transaction.records(seqs).items()):
+                if record.kind == MemoryType.INSTRUCTION:
+                    transaction.enter([record.seq], STANDING, record.node, "restored")
+                else:
+                    by_node.setdefault(record.node, []).append(record)
+            for node, records in by_node.items():
+                self._tiers.of(node).restore_residency(transaction, records)
 
     def _compact(self, publish: Publish, thorough: bool) -> bool:
         left = self._given_up(publish, COMPACT, MemoryTier.L3)
@@ -455,7 +442,7 @@ class Derivation:
             fact, outdated = found
             lenders = (*lenders, *transaction.neighbours(outdated.id)[0])
         named = fact.key is not None and fact.value is not None
-        id = _fact_id(source.node, fact.key if named and fact.key else fact_identity(fact))
+        id = digest_id("fact", source.node, fact.key if named and fact.key else fact_identity(fact))
         known = transaction.get(id)
         if known is not None:
             same = not named or _stored(known).value == fact.value
@@ -464,7 +451,7 @@ class Derivation:
                 transaction.derive(id, [source.id, *lenders])
                 return None
             if older:  # it comes late, and is stored as the value of its time
-                id = _fact_id(source.node, f"{fact.key}={fact.value} {source.id}")
+                id = digest_id("fact", source.node, f"{fact.key}={fact.value} {source.id}")
                 written = transaction.append([self._draft(id, fact, source, lenders)])[0]
                 if written.created:
                     transaction.supersede(written.seq, known.seq, known.created_at)
@@ -541,7 +528,7 @@ class Derivation:
         turn removes them, and the record is read again without it.
         """
         new = [mention for mention in names if _is_new(mention, record)]
-        id = _names_id(record)
+        id = digest_id("names", record.version, record.id)
         if not new or transaction.get(id) is not None:
             return
         content = "\n".join(f"{mention.said}: {mention.name}" for mention in new)
@@ -583,7 +570,8 @@ class Derivation:
             return False  # the newest facts are still being embedded
         undone = self._store.replaced(facts) | left
         candidates = [
-            _as_fact(record, None if seq in undone else vectors.get(seq)) for seq, record in sorted(facts.items())
+            replace(record_as_fact(record), embedding=None if seq in undone else vectors.get(seq))
+            for seq, record in sorted(facts.items())
         ]
         compressor = L4Compressor(threshold=limit)
         plan = compressor.plan(candidates)
@@ -667,12 +655,6 @@ class Derivation:
         return UndoResult(id, tuple(source.id for source in sources))
 
 
-def _names_id(record: Record) -> str:
-    """The id of the names of a record: one for each version. It does not contain words of the record."""
-    read = f"{record.version}\0{record.id}".encode()
-    return f"names_{hashlib.blake2b(read, digest_size=13).hexdigest()}"
-
-
 def _is_new(mention: Mention, record: Record) -> bool:
     """Whether a name is new, compared with the names that the rules find in a record and with its speaker."""
     known = {*name_nodes(record.content, record.metadata), *terms(record.name or "")}
@@ -693,12 +675,6 @@ def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) ->
     ]
 
 
-def _fact_id(node: str, about: str) -> str:
-    """The id of a fact: the same for the same fact. It does not contain words of the fact."""
-    named = f"{node}\0{about}".encode()
-    return f"fact_{hashlib.blake2b(named, digest_size=13).hexdigest()}"
-
-
 def _stored(record: Record) -> ExtractedFact:
     """The stored form of an extracted fact."""
     data = record.data if isinstance(record.data, dict) else {}
@@ -714,9 +690,3 @@ def _stored(record: Record) -> ExtractedFact:
         value=metadata.get("value"),
         replaces=metadata.get("replaces"),
     )
-
-
-def _as_fact(record: Record, embedding: Vector | None) -> Fact:
-    fact = record_as_fact(record)
-    fact.embedding = embedding
-    return fact

@@ -10,6 +10,7 @@ all processes that have the store open, and takes JSON values.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import random
 import time
@@ -28,8 +29,6 @@ from loom.fractal.memory import checked_key, checked_limit, checked_version, in_
 from loom.protocol import Closing, Task
 
 if TYPE_CHECKING:
-    import asyncio
-
     from loom.events import EventBus
     from loom.storage.contract import Entry, Store
 
@@ -141,8 +140,6 @@ class SharedMemoryPool(Closing):
             try:
                 return await self.write(key, change(content), writer_id, expected_version=version, metadata=metadata)
             except VersionConflictError:
-                import asyncio
-
                 # Each waits a different time, so that writers that collided separate.
                 await asyncio.sleep(random.uniform(0, 0.0005 * 2 ** min(attempt, 6)))
                 attempt += 1
@@ -254,8 +251,6 @@ class PoolWatch:
         return self._pending.popleft()
 
     async def _begin(self) -> asyncio.Event:
-        import asyncio
-
         if self._news is None:
             self._news, self._loop = asyncio.Event(), asyncio.get_running_loop()
             self._backend.watch(self)
@@ -274,8 +269,6 @@ class PoolWatch:
 
     async def _sleep(self, news: asyncio.Event) -> None:
         """Wait until something is written here, or until the next check for changes by others."""
-        import asyncio
-
         try:
             await asyncio.wait_for(news.wait(), self._wait_s if self._backend.blocks else None)
         except TimeoutError:

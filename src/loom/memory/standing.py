@@ -21,7 +21,7 @@ from loom.text.duplicates import normal_form
 from loom.text.tokens import TokenCounter
 from loom.types import Instruction, InstructionKind, InstructionScope, MemoryType, Trust, record_as_instruction
 
-__all__ = ["MOST_STANDING", "Standing", "StandingInstructions", "found_in"]
+__all__ = ["MOST_STANDING", "Standing", "StandingInstructions", "digest_id", "found_in"]
 
 MOST_STANDING: Final = 512
 """The most instructions, preferences and withdrawals of a node in force at once. Above this number the oldest
@@ -146,7 +146,7 @@ class StandingInstructions:
             if ended is None or source.created_at < ended or transaction.draws_on(id, source.id):
                 transaction.derive(id, [source.id])
                 return id
-        elif transaction.get(_withdrawal_id(id, source.id)) is not None:
+        elif transaction.get(digest_id("withdrawal", id, source.id)) is not None:
             return id  # it was withdrawn, and forgotten with another source
         (written,) = transaction.append([self._draft(id, found, source, is_alone)])
         if written.created:
@@ -211,11 +211,6 @@ class StandingInstructions:
             by_worth = sorted(held, key=lambda one: (one.importance, one.entered))
             transaction.leave([one.record for one in by_worth[:excess]], STANDING, node, "full")
 
-    def restore(self, transaction: Transaction, records: Sequence[Record]) -> None:
-        """Put instructions into force again after the record that ended them was forgotten."""
-        for record in records:
-            transaction.enter([record.seq], STANDING, record.node, "restored")
-
     # -- ending ------------------------------------------------------------------------------------------
 
     def withdraw(self, id: str) -> Instruction:
@@ -250,7 +245,9 @@ class StandingInstructions:
             page = waiting[start : start + _READ_TOGETHER]
             records = self._store.records(page)
             for record in (records[seq] for seq in page if seq in records):
-                found += [_unconfirmed(record, one) for one in found_in(record)]
+                for one in found_in(record):
+                    told = (record.id, one.text, one.kind, one.condition, one.scope, record.session_id)
+                    found.append(Instruction(*told, (), record.created_at))
                 if len(found) >= limit:
                     return found[:limit]
         return found
@@ -271,12 +268,6 @@ class StandingInstructions:
             transaction.enqueue(DERIVE, data=[record.seq])  # a model may find more than the rules
         held = [self._store.get(_instruction_id(record, one)) for one in found]
         return [record_as_instruction(one, self._store.neighbours(one.id)[0]) for one in held if one is not None]
-
-
-def _unconfirmed(record: Record, found: StandingInstruction) -> Instruction:
-    return Instruction(
-        record.id, found.text, found.kind, found.condition, found.scope, record.session_id, (), record.created_at
-    )
 
 
 def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstruction]:
@@ -321,7 +312,7 @@ def _share_a_scope(one: InstructionTopic, session: str | None, other: Instructio
 def _withdrawal(record: Record, source: str, at: datetime) -> Draft:
     """The note that an instruction was withdrawn. It is stored for each source and lasts as long as the source."""
     return Draft(
-        id=_withdrawal_id(record.id, source),
+        id=digest_id("withdrawal", record.id, source),
         content=f"withdrawn: {record.id}",
         created_at=at,
         kind=MemoryType.INSTRUCTION,
@@ -334,13 +325,14 @@ def _withdrawal(record: Record, source: str, at: datetime) -> Draft:
     )
 
 
-def _withdrawal_id(id: str, source: str) -> str:
-    return f"withdrawal_{hashlib.blake2b(f'{id}{chr(0)}{source}'.encode(), digest_size=13).hexdigest()}"
+def digest_id(kind: str, *parts: object) -> str:
+    """The id of a derived record: the same for the same parts, and without their words."""
+    named = "\0".join(map(str, parts)).encode()
+    return f"{kind}_{hashlib.blake2b(named, digest_size=13).hexdigest()}"
 
 
 def _instruction_id(source: Record, found: StandingInstruction) -> str:
     """The id of an instruction: the same for the same words of a node (and of a session). It does not contain the
     words."""
     where = (source.session_id or "") if found.scope is InstructionScope.SESSION else ""
-    named = f"{source.node}\0{where}\0{found.kind}\0{normal_form(found.text)}".encode()
-    return f"instruction_{hashlib.blake2b(named, digest_size=13).hexdigest()}"
+    return digest_id("instruction", source.node, where, found.kind, normal_form(found.text))

@@ -57,7 +57,7 @@ from loom.storage.contract import (
     Record,
     Retention,
     Store,
-    Transaction,
+    Usage,
     Vector,
     check_limit,
 )
@@ -943,17 +943,13 @@ class MemoryVerbs(Closing):
         """
         from loom.snapshots.merging import restore_into
 
-        def make_room(transaction: Transaction, nodes: Sequence[str]) -> None:
-            for node in nodes:
-                Tiers(self._store, node, self.settings, self._tiers.counter).make_room(transaction)
-
         return restore_into(
             self._store,
             snapshot,
             namespace=namespace,
             forgotten=forgotten,
             without=(LAYOUTS,),  # layouts contain sequence numbers, which differ here
-            then=make_room,
+            then=self._tiers.make_room_of,
         )
 
     def archive(self, before: datetime | str | None = None) -> ArchiveStats:
@@ -979,19 +975,21 @@ class MemoryVerbs(Closing):
         usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
         stats: dict[str, Any] = {}
         for tier in MemoryTier:
-            held = usage.get(tier)
-            stats[f"{tier}_token_usage"] = held.tokens if held else 0
-            stats[f"{tier}_token_budget"] = budgets[tier]
-            stats[f"{tier}_items"] = held.items if held else 0
-        working = usage.get(MemoryTier.L2)
-        hits, misses = (working.hits, working.misses) if working else (0, 0)
+            held = usage.get(tier, Usage())
+            stats |= {
+                f"{tier}_token_usage": held.tokens,
+                f"{tier}_token_budget": budgets[tier],
+                f"{tier}_items": held.items,
+            }
+        working = usage.get(MemoryTier.L2, Usage())
+        lookups = working.hits + working.misses
         counts = self._store.stats()
         archive = self._store.archived()
         return {
             **stats,
-            "l2_hits": hits,
-            "l2_misses": misses,
-            "l2_hit_rate": hits / (hits + misses) if hits + misses else None,
+            "l2_hits": working.hits,
+            "l2_misses": working.misses,
+            "l2_hit_rate": working.hits / lookups if lookups else None,
             "backlog": counts["jobs"],
             **counts,
             "set_aside": self._store.set_aside(),

@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from loom.checks import checked_whole
 from loom.drafts import NO_ATTRIBUTES, Drafter, Rememberable
-from loom.storage.contract import Record
+from loom.storage.contract import Record, Usage
 from loom.tiers.migration import Tiers
 from loom.types import MemoryTier, Receipt
 
@@ -52,8 +52,7 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def size(self) -> int:
         """The number of records in the tier."""
-        usage = self._tiers.store.usage(self._tiers.node).get(self.tier)
-        return usage.items if usage else 0
+        return self._tiers.store.usage(self._tiers.node).get(self.tier, Usage()).items
 
     def clear(self) -> int:
         """Empty the tier. Returns the number of records that left. They stay in the log and can be recalled."""
@@ -65,8 +64,7 @@ class MemoryLayer(ABC, Generic[Item]):
 
     @property
     def token_usage(self) -> int:
-        usage = self._tiers.store.usage(self._tiers.node).get(self.tier)
-        return usage.tokens if usage else 0
+        return self._tiers.store.usage(self._tiers.node).get(self.tier, Usage()).tokens
 
     def __len__(self) -> int:
         return self.size()

@@ -8,7 +8,7 @@ descriptor 1 while it serves.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 import loom
-from loom.errors import LoomError
+from loom.errors import InvalidInput, LoomError
 from loom.mcp.guidance import INSTRUCTIONS, PROMPT_DESCRIPTION, RESOURCE_DESCRIPTION
 from loom.operations.catalogue import OPERATIONS
 from loom.operations.table import Operation
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loom.everyday import Memory
 
-__all__ = ["CORE", "TOOLS", "MemoryHolder", "make_server", "serve", "tool_of"]
+__all__ = ["CORE", "TOOLS", "MemoryHolder", "make_server", "serve", "server_of", "tool_of"]
 
 TOOLS: Final[Mapping[str, Operation]] = {
     name: operation for name, operation in OPERATIONS.items() if "mcp" not in operation.elsewhere
@@ -100,38 +100,14 @@ def tool_of(operation: Operation) -> types.Tool:
 def make_server(holder: MemoryHolder, *, read_only: bool = False) -> Server[Any]:
     """Make the server of a memory. `read_only` leaves out the tools that change it."""
     tools = {name: one for name, one in TOOLS.items() if one.read_only or not read_only}
-
-    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[tool_of(one) for one in tools.values()])
-
-    async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        operation = tools.get(params.name)
-        if operation is None:
-            raise MCPError(
-                types.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(tools)}"
-            )
-        return await anyio.to_thread.run_sync(_called, operation, holder, params.arguments or {})
-
-    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        core = types.Resource(
-            uri=CORE, name="core", title="Core memory", description=RESOURCE_DESCRIPTION, mime_type="text/markdown"
-        )
-        return types.ListResourcesResult(resources=[core])
+    core = types.Resource(
+        uri=CORE, name="core", title="Core memory", description=RESOURCE_DESCRIPTION, mime_type="text/markdown"
+    )
 
     async def list_templates(
         _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
-
-    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        if str(params.uri) != CORE:
-            asked = str(params.uri)
-            raise MCPError(
-                types.INVALID_PARAMS, f"there is no resource {asked[:80]!r}; there is {CORE}", {"uri": asked}
-            )
-        text = await anyio.to_thread.run_sync(_core_of, holder)
-        held = types.TextResourceContents(uri=CORE, mime_type="text/markdown", text=text)
-        return types.ReadResourceResult(contents=[held])
 
     async def list_prompts(_: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         return types.ListPromptsResult(prompts=[_prompt()])
@@ -141,22 +117,70 @@ def make_server(holder: MemoryHolder, *, read_only: bool = False) -> Server[Any]
             raise MCPError(types.INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}; there is {_PROMPT}")
         return await anyio.to_thread.run_sync(_prompted, holder, params.arguments or {})
 
-    server = Server[Any](
+    server = server_of(
         "loom",
-        version=loom.__version__,
+        tools,
+        lambda name: tool_of(tools[name]),
+        lambda name, arguments: _called(tools[name], holder, arguments),
+        core,
+        lambda: _core_of(holder),
         title="loom memory",
         description="A durable long-term memory in one local file.",
         instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
     )
     server.middleware.append(_open_after_the_first_answer(holder))
     return server
+
+
+def server_of(
+    name: str,
+    tools: Collection[str],
+    described: Callable[[str], types.Tool],
+    call: Callable[[str, Mapping[str, Any]], types.CallToolResult],
+    resource: types.Resource,
+    read: Callable[[], str],
+    **others: Any,
+) -> Server[Any]:
+    """Make a server of the tools with these names, and of one resource. `call` and `read` run in a thread."""
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[described(one) for one in tools])
+
+    async def call_tool(_: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in tools:
+            raise MCPError(
+                types.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(tools)}"
+            )
+        return await anyio.to_thread.run_sync(call, params.name, params.arguments or {})
+
+    async def list_resources(_: Context, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[resource])
+
+    async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        asked = str(params.uri)
+        if asked != str(resource.uri):
+            raise MCPError(
+                types.INVALID_PARAMS, f"there is no resource {asked[:80]!r}; there is {resource.uri}", {"uri": asked}
+            )
+        try:
+            text = await anyio.to_thread.run_sync(read)
+        except LoomError as error:
+            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+        held = types.TextResourceContents(uri=asked, mime_type=resource.mime_type, text=text)
+        return types.ReadResourceResult(contents=[held])
+
+    return Server[Any](
+        name,
+        version=loom.__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+        **others,
+    )
 
 
 def _open_after_the_first_answer(holder: MemoryHolder) -> Any:
@@ -182,8 +206,6 @@ def _called(operation: Operation, holder: MemoryHolder, arguments: Mapping[str, 
 
 def _offered(operation: Operation, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments. Raise `InvalidInput` for one that the schema does not offer to models."""
-    from loom.errors import InvalidInput
-
     offered = operation.input_schema()["properties"]
     for name in arguments:
         if name not in offered:
@@ -198,10 +220,7 @@ def _text(text: str) -> types.TextContent:
 def _core_of(holder: MemoryHolder) -> str:
     from loom.mcp.for_models import core_text
 
-    try:
-        return core_text(holder.get())
-    except LoomError as error:
-        raise MCPError(types.INTERNAL_ERROR, str(error)) from None
+    return core_text(holder.get())
 
 
 def _prompt() -> types.Prompt:

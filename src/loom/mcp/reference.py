@@ -15,14 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import anyio
-import anyio.to_thread
 import mcp_types as types
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
 
-import loom
 from loom.errors import CorruptStore, InvalidInput, LoomError, NotFound, StoreUnavailable
+from loom.mcp.memory_server import server_of
 
 __all__ = ["GRAPH", "GraphFile", "ReferenceTool", "make_reference_server", "reference_tools"]
 
@@ -354,48 +351,20 @@ def _called(tool: ReferenceTool, file: GraphFile, arguments: Mapping[str, Any]) 
 def make_reference_server(file: GraphFile) -> Server[Any]:
     """Make a server with the nine tools and the resource of the reference memory server."""
     tools = reference_tools()
-
-    async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(name, tool) for name, tool in tools.items()])
-
-    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = tools.get(params.name)
-        if tool is None:
-            raise MCPError(
-                types.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(tools)}"
-            )
-        return await anyio.to_thread.run_sync(_called, tool, file, params.arguments or {})
-
-    async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        graph = types.Resource(
-            uri=GRAPH,
-            name="knowledge-graph",
-            title="Knowledge Graph",
-            description="The full knowledge graph with all entities and relations",
-            mime_type="application/json",
-        )
-        return types.ListResourcesResult(resources=[graph])
-
-    async def read_resource(_: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        if str(params.uri) != GRAPH:
-            asked = str(params.uri)
-            raise MCPError(
-                types.INVALID_PARAMS, f"there is no resource {asked[:80]!r}; there is {GRAPH}", {"uri": asked}
-            )
-        try:
-            text = json.dumps(file.read().to_json(), indent=2, ensure_ascii=False)
-        except LoomError as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from None
-        held = types.TextResourceContents(uri=GRAPH, mime_type="application/json", text=text)
-        return types.ReadResourceResult(contents=[held])
-
-    return Server[Any](
+    graph = types.Resource(
+        uri=GRAPH,
+        name="knowledge-graph",
+        title="Knowledge Graph",
+        description="The full knowledge graph with all entities and relations",
+        mime_type="application/json",
+    )
+    return server_of(
         "memory-server",
-        version=loom.__version__,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_read_resource=read_resource,
+        tools,
+        lambda name: _listed(name, tools[name]),
+        lambda name, arguments: _called(tools[name], file, arguments),
+        graph,
+        lambda: json.dumps(file.read().to_json(), indent=2, ensure_ascii=False),
     )
 
 

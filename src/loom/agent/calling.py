@@ -11,7 +11,7 @@ import contextvars
 import json
 import math
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
 from itertools import groupby
@@ -117,11 +117,7 @@ async def _called(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     if iscoroutinefunction(tool.function):
         return await tool.function(**arguments)
     value = await in_own_thread(lambda: tool.function(**arguments))
-    return await _settled(value) if isawaitable(value) else value
-
-
-async def _settled(value: Awaitable[Any]) -> Any:
-    return await value
+    return await value if isawaitable(value) else value
 
 
 def _failed(call: ToolCall, reason: str) -> ToolAnswer:

@@ -356,19 +356,18 @@ def _chat_answer(message: Mapping[str, Any], finish: object, usage: Usage | None
         )
         for place, call in enumerate(message.get("tool_calls") or (), 1)
     )
-    return Answer(_as_text(said or refusal or ""), calls, _chat_stop(finish, bool(refusal), calls), usage)
+    return Answer(_as_text(said or refusal or ""), calls, _stop("refusal" if refusal else finish, calls), usage)
 
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value or {}, ensure_ascii=False)
 
 
-def _chat_stop(finish: object, refused: bool, calls: Sequence[ToolCall]) -> Any:
-    if refused or finish == "content_filter":
-        return "refusal"
-    if finish == "length":
-        return "length"
-    return "tools" if calls else "end"
+_STOPS = {"refusal": "refusal", "content_filter": "refusal", "length": "length", "max_tokens": "length"}
+
+
+def _stop(reason: object, calls: Sequence[ToolCall]) -> Any:
+    return _STOPS.get(str(reason), "tools" if calls else "end")
 
 
 @dataclass(slots=True)
@@ -407,7 +406,7 @@ def _joined_chat(events: Iterator[Any], on_text: OnText) -> Answer:
     if finish is None:
         raise EOFError
     made = tuple(calls[place].whole(place + 1) for place in sorted(calls))
-    return Answer("".join(texts), made, _chat_stop(finish, refused, made), usage)
+    return Answer("".join(texts), made, _stop("refusal" if refused else finish, made), usage)
 
 
 class AnthropicChat(_HttpChat):
@@ -459,8 +458,7 @@ class AnthropicChat(_HttpChat):
                 for block in blocks
                 if block.get("type") == "tool_use"
             )
-            stop = _message_stop(answer.get("stop_reason"), calls)
-            return Answer(text, calls, stop, _message_usage(answer["usage"]))
+            return Answer(text, calls, _stop(answer.get("stop_reason"), calls), _message_usage(answer["usage"]))
         except (LookupError, TypeError, AttributeError):
             raise self._foreign() from None
 
@@ -469,12 +467,6 @@ def _message_usage(usage: Mapping[str, Any]) -> Usage:
     cached = _count(usage.get("cache_read_input_tokens"))
     fresh = _count(usage.get("input_tokens")) + _count(usage.get("cache_creation_input_tokens"))
     return Usage(fresh + cached, cached, _count(usage.get("output_tokens")))
-
-
-def _message_stop(reason: object, calls: Sequence[ToolCall]) -> Any:
-    if reason in ("refusal", "max_tokens"):
-        return "refusal" if reason == "refusal" else "length"
-    return "tools" if calls else "end"
 
 
 def _joined_message(events: Iterator[Any], on_text: OnText) -> Answer:
@@ -508,4 +500,4 @@ def _joined_message(events: Iterator[Any], on_text: OnText) -> Answer:
     if not ended:
         raise EOFError
     made = tuple(calls[place].whole(number) for number, place in enumerate(sorted(calls), 1))
-    return Answer("".join(texts), made, _message_stop(reason, made), _message_usage(usage))
+    return Answer("".join(texts), made, _stop(reason, made), _message_usage(usage))

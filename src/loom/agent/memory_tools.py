@@ -63,7 +63,7 @@ class MemoryTools:
         read_only: bool = False,
         max_tokens: int = 2000,
     ) -> None:
-        self._memory = self._tiers = memory
+        self._memory = memory
         self._session = session_id
         self._max_tokens = max_tokens
         self._tools = {tool.name: tool for tool in self._all() if tool.read_only or not read_only}
@@ -117,15 +117,12 @@ class MemoryTools:
     def _answer(self, result: Any) -> str:
         if not isinstance(result, list):
             return json.dumps(result, ensure_ascii=False, default=str)
-        count = self._memory.counter.safe_count
-        for length in range(len(result), -1, -1):
-            shown: Json = {**_SOURCE, "items": result[:length]}
-            if length < len(result):
-                shown["left_out"] = len(result) - length
-            text = json.dumps(shown, ensure_ascii=False, default=str)
-            if length == 0 or count(text) <= self._max_tokens:
-                return text
-        raise AssertionError("unreachable")
+        length = len(result)
+        text = _listed(result, length)
+        while length and self._memory.counter.safe_count(text) > self._max_tokens:
+            length -= 1
+            text = _listed(result, length)
+        return text
 
     def _all(self) -> list[Tool]:
         search = {"query": _QUERY, "limit": _LIMIT, "session_id": _SESSION}
@@ -180,18 +177,18 @@ class MemoryTools:
     # -- handlers ----------------------------------------------------------------------------------------
 
     def _l1(self, limit: int = 10, session_id: str | None = None) -> list[Json]:
-        return [_task(task) for task in self._tiers.get_l1_tasks(limit, session_id)]
+        return [_task(task) for task in self._memory.get_l1_tasks(limit, session_id)]
 
     def _l2(self, limit: int = 10, session_id: str | None = None) -> list[Json]:
-        return [_task(task) for task in self._tiers.get_l2_tasks(limit, session_id)]
+        return [_task(task) for task in self._memory.get_l2_tasks(limit, session_id)]
 
     def _l3(self, limit: int = 10, session_id: str | None = None) -> list[Json]:
-        return [_summary(summary) for summary in self._tiers.get_l3_summaries(session_id, limit)]
+        return [_summary(summary) for summary in self._memory.get_l3_summaries(session_id, limit)]
 
     def _in(self, tier: str) -> Callable[..., list[Json]]:
         def search(query: str, limit: int = 10, session_id: str | None = None) -> list[Json]:
-            wanted = Filter(tier=tier, node=self._tiers.node_id, session_id=session_id)
-            return [_hit(hit) for hit in self._tiers.recall(query, limit=limit, wanted=wanted)]
+            wanted = Filter(tier=tier, node=self._memory.node_id, session_id=session_id)
+            return [_hit(hit) for hit in self._memory.recall(query, limit=limit, wanted=wanted)]
 
         return search
 
@@ -220,15 +217,16 @@ class MemoryTools:
 
     def _promote(self, id: str | None = None, to: str = "l2") -> Json:
         if id is None:
-            return dict(self._tiers.promote_tasks()._asdict())
-        done = self._tiers.promote(id, to)
+            return dict(self._memory.promote_tasks()._asdict())
+        done = self._memory.promote(id, to)
         return {"moved": list(done.moved), "refused": dict(done.refused)}
 
 
 def context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
     """Return the tools that search one tier or all of them."""
-    names = ("query_l1", "query_l2", "query_l3", "query_l4", "recall")
-    return MemoryTools(memory, max_tokens=max_tokens).as_tools(names)
+    return MemoryTools(memory, max_tokens=max_tokens).as_tools(
+        ("query_l1", "query_l2", "query_l3", "query_l4", "recall")
+    )
 
 
 def index_context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
@@ -238,8 +236,7 @@ def index_context_tools(memory: Memory | MemoryManager, *, max_tokens: int = 200
 
 def memory_management_tools(memory: Memory | MemoryManager, *, max_tokens: int = 2000) -> list[Tool]:
     """Return the tools that manage a memory: remember, forget, promote, stats."""
-    names = ("remember", "forget", "promote", "stats")
-    return MemoryTools(memory, max_tokens=max_tokens).as_tools(names)
+    return MemoryTools(memory, max_tokens=max_tokens).as_tools(("remember", "forget", "promote", "stats"))
 
 
 def _tool(
@@ -255,11 +252,20 @@ def _tool(
     return Tool(name, description, schema, handler, read_only=not writes)
 
 
+def _listed(items: list[Json], length: int) -> str:
+    """Return the first items as JSON, and how many were left out."""
+    rest = {"left_out": len(items) - length} if length < len(items) else {}
+    return json.dumps({**_SOURCE, "items": items[:length], **rest}, ensure_ascii=False, default=str)
+
+
 def _task(task: Task) -> Json:
-    shown: Json = {"id": task.task_id, "action": task.action, "at": task.created_at.isoformat(timespec="seconds")}
-    shown |= {key: _clean(value) for key, value in task.parameters.items()}
-    shown |= {key: _clean(value) for key in ("result", "error") if (value := getattr(task, key)) is not None}
-    return shown
+    return {
+        "id": task.task_id,
+        "action": task.action,
+        "at": task.created_at.isoformat(timespec="seconds"),
+        **{key: _clean(value) for key, value in task.parameters.items()},
+        **{key: _clean(value) for key in ("result", "error") if (value := getattr(task, key)) is not None},
+    }
 
 
 def _summary(summary: TaskSummary) -> Json:

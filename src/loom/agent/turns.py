@@ -99,8 +99,7 @@ class CompactConversation:
         messages = [rules, *pair_tool_calls(self._dialogue)]
         tokens = self._counter.safe_count_messages(messages)
         if tokens > budget:
-            strategy = TruncationStrategy.TAIL_CUTOFF
-            shorter = SmartTruncator(self._counter).truncate(messages, budget, strategy)
+            shorter = SmartTruncator(self._counter).truncate(messages, budget, TruncationStrategy.TAIL_CUTOFF)
             messages, tokens = [dict(message) for message in shorter.messages], shorter.tokens
         return Opening(messages, tokens, (0,))
 
@@ -130,6 +129,5 @@ def fitted(opening: Opening, steps: Sequence[Json], limit: int, counter: TokenCo
         if shorter is None:
             raise OverBudget(f"the last step alone does not fit into the prompt of {limit:,} tokens; give it more")
         paired, taken = list(shorter.messages), sum(shorter.sizes)
-    strategy = TruncationStrategy.TAIL_CUTOFF
-    start = SmartTruncator(counter).truncate(opening.messages, limit - taken, strategy)
+    start = SmartTruncator(counter).truncate(opening.messages, limit - taken, TruncationStrategy.TAIL_CUTOFF)
     return [*(dict(message) for message in start.messages), *paired], start.tokens + taken

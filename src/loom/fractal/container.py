@@ -95,12 +95,10 @@ class NodeContainer:
         try:
             async with asyncio.timeout(None if math.isinf(left_s) else left_s) as limit:
                 return await child.execute_task(task)
-        except TimeoutError as error:
-            if limit.expired():
-                return _failed(task, f"node {self.node_id!r} had {left_s:g} seconds left, and they are over")
-            return _failed(task, _reason(error))
         except Exception as error:  # any exception of a node is the outcome of its task
-            return _failed(task, _reason(error))
+            is_over = isinstance(error, TimeoutError) and limit.expired()
+            told = f"node {self.node_id!r} had {left_s:g} seconds left, and they are over"
+            return _failed(task, told if is_over else _reason(error))
 
 
 def _failed(task: Task, reason: str) -> Task:

@@ -147,10 +147,10 @@ class Scopes:
 
     LOCAL and SHARED are stored under the name of the node, GLOBAL under that of the root. A name identifies one node
     of a namespace, so trees with different names share nothing. The policies of a tree are given at its root and kept
-    in the store for every process.
+    in the store for every process. `above` are the stores and nodes whose SHARED values are inherited, nearest first.
     """
 
-    __slots__ = ("_above", "node_id", "parent", "policies", "root", "store")
+    __slots__ = ("above", "node_id", "parent", "policies", "root", "store")
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Scopes:
                 if ancestor.node_id == node_id and ancestor.store.store_id == store.store_id:
                     raise InvalidInput(f"a child needs a node_id other than {node_id!r}, which a node above it has")
             self.policies = parent.policies
-        self._above = self._ancestry()
+        self.above = self._ancestry()
 
     def chain_to_root(self) -> Iterator[Scopes]:
         """Yield this node, its parent, and so on up to the root."""
@@ -199,11 +199,6 @@ class Scopes:
         if beyond and beyond[0][0] is first[0]:
             return ((first[0], first[1] + beyond[0][1]), *beyond[1:])
         return (first, *beyond)
-
-    @property
-    def above(self) -> tuple[tuple[Store, tuple[str, ...]], ...]:
-        """The stores and nodes whose SHARED values are inherited, nearest first."""
-        return self._above
 
     # -- values ----------------------------------------------------------------------------------------
 
@@ -270,7 +265,7 @@ class Scopes:
 
     def inherited(self, key: str) -> Entry | None:
         """Return the current value of the nearest ancestor that shares this key."""
-        for store, owners in self._above:
+        for store, owners in self.above:
             entry = store.entry(key, scope=MemoryScope.SHARED, owner=owners)
             if entry is not None:
                 return entry
@@ -297,7 +292,7 @@ class Scopes:
         while True:
             levels = [
                 store.entries(scope=MemoryScope.SHARED, owner=owner, limit=asked)
-                for store, owners in self._above
+                for store, owners in self.above
                 for owner in owners
             ]
             # Entries beyond the limit of a level are older than the last one it returned.
@@ -415,7 +410,7 @@ def _agreed(
     def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
         nonlocal agreed
         kept = stored.get(_SETTING)
-        theirs = ACCESS_POLICIES if kept is None else _narrowed(_decoded(kept))
+        theirs = _narrowed({scope: AccessPolicy(**policy) for scope, policy in (kept or {}).items()})
         if wanted is None or wanted == theirs:
             agreed = theirs
             return {}
@@ -431,11 +426,7 @@ def _agreed(
     return agreed
 
 
-def _decoded(kept: Mapping[str, Mapping[str, Any]]) -> Mapping[MemoryScope, AccessPolicy]:
-    return {known_scope(scope): AccessPolicy(**policy) for scope, policy in kept.items()}
-
-
-def _narrowed(given: Mapping[MemoryScope, AccessPolicy]) -> Mapping[MemoryScope, AccessPolicy]:
+def _narrowed(given: Mapping[Any, AccessPolicy]) -> Mapping[MemoryScope, AccessPolicy]:
     """Return all four policies: the given ones and defaults. None may allow more than its default."""
     known = {known_scope(scope): policy for scope, policy in checked_mapping(given, "policies").items()}
     for scope, policy in known.items():

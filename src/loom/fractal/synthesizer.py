@@ -89,8 +89,7 @@ class ResultSynthesizer:
         The longest results are shortened to the same length; short ones stay whole. For the strategy `llm`,
         `max_input_tokens` limits the results in the prompt in the same way.
         """
-        parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
-        return await self._made(task_description(task), parts, strategy, max_tokens, max_input_tokens)
+        return await self._made(task_description(task), _parts_of(results), strategy, max_tokens, max_input_tokens)
 
     async def synthesize_with_quality(
         self,
@@ -105,13 +104,18 @@ class ResultSynthesizer:
         """Judge the results, then combine them with the best first."""
         checked_instance(context, str, "the context of synthesize_with_quality()")
         asked = task_description(task)
-        parts = [_as_part(result, number) for number, result in enumerate(_several(results), start=1)]
+        parts = _parts_of(results)
         qualities = [
-            await self._evaluator.evaluate(asked, part.value, context=context, errors=_errors_beside(part))
+            await self._evaluator.evaluate(
+                asked,
+                part.value,
+                context=context,
+                # A Task shows by its status that it failed.
+                errors=int(not part.succeeded and not isinstance(part.value, Task)),
+            )
             for part in parts
         ]
-        order = sorted(range(len(parts)), key=lambda place: -qualities[place].overall)
-        ranked = [parts[place] for place in order]
+        ranked = [parts[place] for place in sorted(range(len(parts)), key=lambda place: -qualities[place].overall)]
         content = await self._made(asked, ranked, strategy, max_tokens, max_input_tokens)
         return Synthesis(content, qualities)
 
@@ -213,10 +217,10 @@ def _as_data(task: str, parts: Sequence[_Part], texts: Sequence[str]) -> str:
 # --- results -------------------------------------------------------------------------------------------
 
 
-def _several(results: Sequence[Any]) -> Sequence[Any]:
+def _parts_of(results: Sequence[Any]) -> list[_Part]:
     if isinstance(results, str | Mapping) or not isinstance(results, Sequence):
         raise InvalidInput(f"results are a list of results, not {type(results).__name__}")
-    return results
+    return [_as_part(result, number) for number, result in enumerate(results, start=1)]
 
 
 def _as_part(result: Any, number: int) -> _Part:
@@ -239,11 +243,6 @@ def _title(words: str, number: int) -> str:
 
 def _text(value: Any) -> str:
     return "" if value is None else value_text(value).strip()
-
-
-def _errors_beside(part: _Part) -> int:
-    """Return the failures that the value does not show itself: a Task shows them by its status."""
-    return int(not part.succeeded and not isinstance(part.value, Task))
 
 
 # --- fitting -------------------------------------------------------------------------------------------

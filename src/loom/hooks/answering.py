@@ -86,7 +86,7 @@ def _carried_out(
     # Recall by words alone, and derive nothing: a hook has no time to load a model. The MCP server does that work.
     with loom.open(path, embedder="none", derive=False) as memory:
         kept, skipped = follow_transcripts(memory, agent, event)
-        quoted = Quoted("", 0, 0)
+        quoted = Quoted()
         budget = int(_number(environ, "LOOM_HOOK_TOKENS", TOKEN_BUDGET))
         if name == "UserPromptSubmit":
             quoted = memories_for(memory, str(event.get("prompt") or ""), session, budget)

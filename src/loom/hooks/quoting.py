@@ -28,18 +28,15 @@ _SPOKEN = (Trust.USER, Trust.AGENT)
 class Quoted(NamedTuple):
     """A text for a prompt (empty if nothing fits), its tokens, and the number of memories that it quotes."""
 
-    text: str
-    tokens: int
-    memories: int
-
-
-_NOTHING = Quoted("", 0, 0)
+    text: str = ""
+    tokens: int = 0
+    memories: int = 0
 
 
 def memories_for(memory: Memory, prompt: str, session_id: str, budget: int) -> Quoted:
     """Quote memories of earlier sessions that fit a prompt, the best within the budget, in order of time."""
     if not prompt.strip():
-        return _NOTHING
+        return Quoted()
     wanted = Filter(trust=[*_SPOKEN])
     hits = memory.recall(prompt, limit=_CANDIDATES, min_score=_LEAST_SCORE, wanted=wanted)
     lines = [
@@ -56,7 +53,7 @@ def last_session(memory: Memory, session_id: str, budget: int) -> Quoted:
     page = memory.store.scan(wanted, limit=200)
     earlier = [one for one in page.records if one.session_id not in (None, session_id) and one.data is None]
     if not earlier:
-        return _NOTHING
+        return Quoted()
     same = [one for one in earlier if one.session_id == earlier[0].session_id][:_LAST_TURNS]
     return _fitted(memory, [(one.created_at, _line(one.created_at, one.role, one.content)) for one in same], budget)
 

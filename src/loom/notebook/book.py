@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from loom.checks import checked_member
 from loom.context.dialogue import CompactedMessages, compact_messages
 from loom.context.message_shortening import shorter_text
 from loom.context.prompts import build_minimal_prompt
@@ -261,7 +262,7 @@ class Notebook(Closing):
         It holds while this notebook is open: which folders are read is never taken from a file.
         """
         memory = self._full("folders of others")
-        chosen = None if kind is None else _folder_kind(kind)
+        chosen = None if kind is None else checked_member(FolderKind, kind, "kind")
         found = OtherFolder(Path(folder), memory, self.work_dir / ".notes", kind=chosen, writable=writable)
         if any(one.root == found.root for one in self.folders):
             raise InvalidInput(f"{found.root} is attached already")
@@ -371,7 +372,9 @@ class Notebook(Closing):
             if room <= 0:
                 break
         parts.append(("世界约定", self._said(lambda: self._file_text(schema), _SESSION_TOKENS)))
-        parts.append(("世界状态", self._said(self._world_text, _KNOWLEDGE_TOKENS)))
+        own_world = self._notes / "world_state.md"
+        world = self._said(lambda: self._page_text(self.world_page) or self._file_text(own_world), _KNOWLEDGE_TOKENS)
+        parts.append(("世界状态", world))
         told = "".join(f"\n## {heading}\n{text}" for heading, text in parts if text.strip())
         own = [self._within(one.content, _SESSION_TOKENS) for one in reversed(self.sessions.own(3))]
         state = self._said(lambda: read_text(self.process_path) if exists(self.process_path) else "", None)
@@ -393,9 +396,6 @@ class Notebook(Closing):
     def _file_text(self, path: Path) -> str:
         """Return the text of a file that is not a page, if the folder is trusted."""
         return _marked(read_text(path), self.pages.trust) if exists(path) else ""
-
-    def _world_text(self) -> str:
-        return self._page_text(self.world_page) or self._file_text(self._notes / "world_state.md")
 
     def _said(self, tell: Callable[[], str], tokens: int | None) -> str:
         try:
@@ -500,10 +500,3 @@ class Notebook(Closing):
 def _marked(text: str, trust: str) -> str:
     """Return a text for a prompt, marked as data unless the user or an agent wrote it."""
     return text if not text.strip() or trust in (Trust.USER, Trust.AGENT) else f"{_CAUTION}\n{text}"
-
-
-def _folder_kind(kind: str) -> FolderKind:
-    try:
-        return FolderKind(kind)
-    except ValueError:
-        raise InvalidInput(f"kind is one of {', '.join(FolderKind)}, not {kind!r}") from None

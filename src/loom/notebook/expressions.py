@@ -7,14 +7,15 @@ its depth and the size of its numbers are bounded.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from loom.errors import InvalidInput
 
-__all__ = ["Value", "evaluate", "is_true", "literal", "value_of"]
+__all__ = ["Value", "evaluate", "literal", "value_of"]
 
 Value = int | float | str | bool
 
@@ -66,11 +67,6 @@ def evaluate(expression: str, variables: Mapping[str, Value]) -> Value:
     return _Reader(expression, variables).whole()
 
 
-def is_true(value: Value) -> bool:
-    """Return whether a value counts as true: 0, an empty text and false do not."""
-    return bool(value)
-
-
 def literal(value: Value) -> str:
     """Return a value as it is written in a file; `value_of` reads it back."""
     if isinstance(value, bool):
@@ -91,7 +87,7 @@ def value_of(text: str) -> Value:
 
 
 class _Reader:
-    """Reads an expression from left to right: or, and, not, comparison, sum, product, unary, value."""
+    """Reads an expression from left to right, by how closely its operators bind."""
 
     def __init__(self, expression: str, variables: Mapping[str, Value]) -> None:
         if len(expression) > _LONGEST:
@@ -103,7 +99,7 @@ class _Reader:
         self._depth = 0
 
     def whole(self) -> Value:
-        value = self._or()
+        value = self._operation()
         if self._next is not None:
             self._fail(f"{self._next.text!r} is one too many")
         return value
@@ -130,54 +126,26 @@ class _Reader:
         self._depth -= 1
         return value
 
-    def _or(self) -> Value:
-        value = self._and()
-        while self._taken("or"):
-            other = self._and()
-            value = is_true(value) or is_true(other)
+    def _operation(self, least: int = 1) -> Value:
+        """Read a value and the operators behind it that bind at least this closely."""
+        if least <= _NOT and self._taken("not"):
+            value: Value = not self._deeper(lambda: self._operation(_NOT))
+            most = _NOT - 1
+        else:
+            value, most = self._unary(), _CLOSEST
+        while sign := self._operator(least, most):
+            most = _BINDING[sign]
+            value = self._applied(value, sign, self._operation(most + 1))
+            if most == _COMPARING:  # a comparison is not compared again
+                most -= 1
         return value
 
-    def _and(self) -> Value:
-        value = self._not()
-        while self._taken("and"):
-            other = self._not()
-            value = is_true(value) and is_true(other)
-        return value
-
-    def _not(self) -> Value:
-        if self._taken("not"):
-            return not is_true(self._deeper(self._not))
-        return self._comparison()
-
-    def _comparison(self) -> Value:
-        left = self._sum()
-        sign = self._taken("==", "!=", "<", "<=", ">", ">=", "contains")
-        if sign is None:
-            return left
-        right = self._sum()
-        if sign in ("==", "!="):
-            return (left == right) == (sign == "==")
-        if sign == "contains":
-            return _written(right) in _written(left)
-        if isinstance(left, str) != isinstance(right, str):
-            self._fail(f"{left!r} and {right!r} have no order")
-        return _ORDERS[sign](left, right)
-
-    def _sum(self) -> Value:
-        value = self._product()
-        while sign := self._taken("+", "-"):
-            value = self._calculated(value, sign, self._product())
-        return value
-
-    def _product(self) -> Value:
-        value = self._unary()
-        while sign := self._taken("*", "/", "//", "%"):
-            value = self._calculated(value, sign, self._unary())
-        return value
+    def _operator(self, least: int, most: int) -> str | None:
+        return self._taken(*(sign for sign, binding in _BINDING.items() if least <= binding <= most))
 
     def _unary(self) -> Value:
         if self._taken("-"):
-            return self._calculated(0, "-", self._deeper(self._unary))
+            return self._applied(0, "-", self._deeper(self._unary))
         return self._single()
 
     def _single(self) -> Value:
@@ -198,32 +166,38 @@ class _Reader:
             return self._variables[token.text]
         if token.text != "(":
             self._fail(f"{token.text!r} is no value")
-        value = self._deeper(self._or)
+        value = self._deeper(self._operation)
         if not self._taken(")"):
             self._fail("a bracket is not closed")
         return value
 
-    def _calculated(self, left: Value, sign: str, right: Value) -> Value:
-        if isinstance(left, str) or isinstance(right, str):
+    def _applied(self, left: Value, sign: str, right: Value) -> Value:
+        if sign in _TRUTHS:
+            return _TRUTHS[sign](left, right)
+        is_text = isinstance(left, str) or isinstance(right, str)
+        if sign in _ORDERS:
+            if is_text and isinstance(left, str) != isinstance(right, str):
+                self._fail(f"{left!r} and {right!r} have no order")
+            return _ORDERS[sign](left, right)
+        if is_text:
             if sign != "+":
                 self._fail(f"{sign} takes numbers, not texts")
             return self._bounded(_written(left) + _written(right))
         if sign in ("/", "//", "%") and right == 0:
             self._fail("a division by zero")
         try:
-            return self._bounded(_SUMS[sign](left, right))
+            return self._bounded(_SUMS[sign](left, right))  # type: ignore[arg-type]
         except OverflowError:
             self._fail("a number is too large")
 
     def _bounded(self, value: Value) -> Value:
-        too_large = len(value) > _MOST_TEXT if isinstance(value, str) else _bits(value) > _MOST_BITS
+        if isinstance(value, str):
+            too_large = len(value) > _MOST_TEXT
+        else:
+            too_large = isinstance(value, int) and value.bit_length() > _MOST_BITS
         if too_large:
             self._fail("its value is too large")
         return value
-
-
-def _bits(value: int | float) -> int:
-    return value.bit_length() if isinstance(value, int) else 64
 
 
 def _divided(left: float, right: float) -> int | float:
@@ -233,19 +207,35 @@ def _divided(left: float, right: float) -> int | float:
     return left / right
 
 
-_ORDERS: Mapping[str, Callable[[Value, Value], bool]] = {
-    "<": lambda left, right: left < right,  # type: ignore[operator]
-    "<=": lambda left, right: left <= right,  # type: ignore[operator]
-    ">": lambda left, right: left > right,  # type: ignore[operator]
-    ">=": lambda left, right: left >= right,  # type: ignore[operator]
+# How closely the operators bind. NOT binds closer than AND, and less closely than a comparison.
+_BINDING: Mapping[str, int] = {
+    "or": 1,
+    "and": 2,
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "contains"), 4),
+    **dict.fromkeys(("+", "-"), 5),
+    **dict.fromkeys(("*", "/", "//", "%"), 6),
+}
+_NOT, _COMPARING, _CLOSEST = 3, 4, 6
+_TRUTHS: Mapping[str, Callable[[Value, Value], bool]] = {
+    "or": lambda left, right: bool(left) or bool(right),
+    "and": lambda left, right: bool(left) and bool(right),
+    "==": operator.eq,
+    "!=": operator.ne,
+    "contains": lambda left, right: _written(right) in _written(left),
+}
+_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _SUMS: Mapping[str, Callable[[int | float, int | float], int | float]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
     "/": _divided,
-    "//": lambda left, right: left // right,
-    "%": lambda left, right: left % right,
+    "//": operator.floordiv,
+    "%": operator.mod,
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from loom.checks import checked_whole
 from loom.errors import InvalidInput, LoomError, NotFound
-from loom.notebook.expressions import Value, evaluate, is_true
+from loom.notebook.expressions import Value, evaluate
 from loom.notebook.grammar import (
     Add,
     Assign,
@@ -207,7 +207,7 @@ class Machine:
                 value = _value(process, expression)
                 return lambda now: now.assigned(name, value).ticked()
             case Branch(condition, then, otherwise):
-                return self._done(process, then if is_true(_value(process, condition)) else otherwise, steps)
+                return self._done(process, then if _value(process, condition) else otherwise, steps)
             case Goto(place):
                 process.place_of(place)  # raises before anything is written
                 return lambda now: now.moved(now.place_of(place))
@@ -292,7 +292,7 @@ class Machine:
         for rule in rules:
             chosen: Instruction = rule
             while isinstance(chosen, Branch):
-                chosen = chosen.then if is_true(_value(judged, chosen.condition)) else chosen.otherwise
+                chosen = chosen.then if _value(judged, chosen.condition) else chosen.otherwise
             if not isinstance(chosen, Continue):
                 then = self._done(judged, chosen, Steps(0))
                 return lambda now: then(noted(now))

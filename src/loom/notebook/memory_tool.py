@@ -34,32 +34,24 @@ def memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
 
     Its files are in the folder `memories` of `base_path`, by default `.notes/<agent>`.
     """
-    sdk = _sdk()
-    pages = _MemoryPages(notebook, base_path)
-
-    class NotebookMemoryTool(sdk.BetaLocalFilesystemMemoryTool):  # type: ignore[misc,name-defined]
-        pass
-
-    for name in _CHANGES:
-        setattr(NotebookMemoryTool, name, _followed(getattr(NotebookMemoryTool, name), pages, sdk))
-    return NotebookMemoryTool(base_path=str(pages.base))
+    return _tool(notebook, base_path, "BetaLocalFilesystemMemoryTool", _followed)
 
 
 def async_memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
     """Return the same for an asynchronous client."""
-    sdk = _sdk()
-    pages = _MemoryPages(notebook, base_path)
-
-    class AsyncNotebookMemoryTool(sdk.BetaAsyncLocalFilesystemMemoryTool):  # type: ignore[misc,name-defined]
-        pass
-
-    for name in _CHANGES:
-        command = getattr(AsyncNotebookMemoryTool, name)
-        setattr(AsyncNotebookMemoryTool, name, _followed_later(command, pages, sdk))
-    return AsyncNotebookMemoryTool(base_path=str(pages.base))
+    return _tool(notebook, base_path, "BetaAsyncLocalFilesystemMemoryTool", _followed_later)
 
 
 _CHANGES = ("view", "create", "str_replace", "insert", "delete", "rename", "clear_all_memory")
+
+
+def _tool(notebook: Notebook, base_path: Path | None, name: str, followed: Callable[..., Any]) -> Any:
+    """Return a tool of a subclass of the SDK's class of this name, each of whose commands is followed."""
+    sdk = _sdk()
+    pages = _MemoryPages(notebook, base_path)
+    base = getattr(sdk, name)
+    commands = {one: followed(getattr(base, one), pages, sdk) for one in _CHANGES}
+    return type(f"Notebook{name}", (base,), commands)(base_path=str(pages.base))
 
 
 def _followed(command: Callable[..., Any], pages: _MemoryPages, sdk: Any) -> Callable[..., Any]:

@@ -352,14 +352,12 @@ class Pages:
         return self._merged(page, base, file, record, doing)
 
     def _without_file(self, page: Page, base: _Base | None, record: Record | None, doing: _Doing) -> _Base | None:
-        if record is None or not page.writable:
-            if record is not None:
-                doing.missing.append(page.path)
-            return base if record is not None else None
-        if base is not None:
-            doing.missing.append(page.path)
-            return base
-        return self._written(page, None, record, doing)
+        if record is None:
+            return None
+        if base is None and page.writable:
+            return self._written(page, None, record, doing)
+        doing.missing.append(page.path)
+        return base
 
     def _without_memory(self, page: Page, base: _Base | None, file: str, doing: _Doing) -> _Base | None:
         if base is not None and base.digest == _digest(file) and page.writable and self._was_forgotten(base):
@@ -458,7 +456,12 @@ class Pages:
             attributes = Attributes(
                 name=self._memory.node_id,
                 importance=page.importance,
-                metadata={**page.metadata, "path": self._prefix + page.path, **_from_package(package), **origin},
+                metadata={
+                    **page.metadata,
+                    "path": self._prefix + page.path,
+                    **({"package": package} if package else {}),
+                    **origin,
+                },
                 trust=trust,
                 kind=PAGE,
                 dimensions=page.dimensions,
@@ -544,10 +547,6 @@ def _learned(record: Record) -> dict[str, list[str]]:
     """Return the origin of the lines of a version: their digests, with the ids of memories."""
     found = (record.metadata or {}).get(_LEARNED)
     return dict(found) if isinstance(found, dict) else {}
-
-
-def _from_package(name: str) -> dict[str, str]:
-    return {"package": name} if name else {}
 
 
 def lower_trust(*trusts: str) -> Trust:

@@ -35,6 +35,13 @@ _SECTIONS = {
     "todo": ("todo列表", "todo", "todo list", "任务列表"),
     "rules": ("动态指令", "rules", "dynamic instructions"),
 }
+# The headings of new sections, in English and in Chinese.
+_HEADINGS = {
+    "state": ("State", "当前状态"),
+    "variables": ("Variables", "变量"),
+    "todo": ("TODO", "TODO列表"),
+    "rules": ("Rules", "动态指令"),
+}
 _POINTER = ("指令指针", "pointer", "instruction pointer")
 _PHASE = ("阶段", "phase")
 
@@ -149,16 +156,7 @@ class TaskProcess:
                 lines[at] = f"{found[1]}{found[2]}{found[3]}{literal(value)}{_ending(lines[at])}"
                 break
         else:
-            end = _newline(self.text)
-            told = f"- {name}: {literal(value)}{end}"
-            if "variables" in places:
-                at = _end_of_section(lines, places["variables"])
-                lines[at:at] = [told]
-            else:
-                at = places["todo"].start - 1 if "todo" in places else len(lines)
-                heading = "变量" if _is_chinese(self.text) else "Variables"
-                _ensure_ending(lines, at, end)
-                lines[at:at] = [f"## {heading}{end}", told, end]
+            _add(lines, "variables", f"- {name}: {literal(value)}", self.text)
         return TaskProcess.parse("".join(lines))
 
     def with_item(self, text: str, *, at_end: bool = False) -> TaskProcess:
@@ -166,21 +164,12 @@ class TaskProcess:
         line = " ".join(text.split())
         if not line:
             raise InvalidInput("an item of the TODO list needs a text")
-        lines, end = _lines(self.text), _newline(self.text)
+        lines = _lines(self.text)
         after = self.items[-1] if at_end and self.items else self.current or (self.items[-1] if self.items else None)
         if after is None:
-            places = _sections(lines)
-            if "todo" not in places:
-                _ensure_ending(lines, len(lines), end)
-                heading = "TODO列表" if _is_chinese(self.text) else "TODO"
-                lines += [f"## {heading}{end}"]
-                at = len(lines)
-            else:
-                at = _end_of_section(lines, places["todo"])
+            _add(lines, "todo", f"- [ ] {line}", self.text)
         else:
-            at = after.line + 1
-        _ensure_ending(lines, at, end)
-        lines[at:at] = [f"- [ ] {line}{end}"]
+            _insert(lines, after.line + 1, [f"- [ ] {line}"], self.text)
         return TaskProcess.parse("".join(lines)).moved(self.pointer, phase=self.phase)
 
     def _rewritten(self, lines: list[str], pointer: int, phase: str) -> TaskProcess:
@@ -192,8 +181,8 @@ class TaskProcess:
                 lines[item.line] = f"{line.rstrip()}  {_MARKS[_is_chinese(self.text)]}{ending}"
             elif at != pointer and marked:
                 lines[item.line] = f"{_CURRENT.sub('', line)}{ending}"
-        _put_field(lines, _POINTER, str(pointer), _newline(self.text), _is_chinese(self.text))
-        _put_field(lines, _PHASE, phase, _newline(self.text), _is_chinese(self.text))
+        _put_field(lines, _POINTER, str(pointer), self.text)
+        _put_field(lines, _PHASE, phase, self.text)
         return TaskProcess.parse("".join(lines))
 
 
@@ -205,10 +194,8 @@ def new_process(
     chinese: bool = False,
 ) -> TaskProcess:
     """Return a new process with these steps, rules and variables."""
-    names = ("当前状态", "指令指针", "阶段", "变量", "TODO列表", "动态指令")
-    if not chinese:
-        names = ("State", "Pointer", "Phase", "Variables", "TODO", "Rules")
-    state, pointer, phase, values, todo, told = names
+    state, values, todo, told = (names[chinese] for names in _HEADINGS.values())
+    pointer, phase = (names[0] if chinese else names[1].capitalize() for names in (_POINTER, _PHASE))
     lines = ["# Task Process", "", f"## {state}", f"- {pointer}: 1", f"- {phase}: executing", ""]
     if variables:
         lines += [f"## {values}", *(f"- {name}: {literal(value)}" for name, value in variables.items()), ""]
@@ -234,18 +221,30 @@ def _ending(line: str) -> str:
     return line[len(_bare(line)) :]
 
 
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
-
-
 def _is_chinese(text: str) -> bool:
     return any(name in text for name in ("当前状态", "TODO列表", "指令指针", "动态指令", "变量"))
 
 
-def _ensure_ending(lines: list[str], at: int, end: str) -> None:
-    """End the line before a place, so that another line can follow it."""
+def _insert(lines: list[str], at: int, new: Sequence[str], text: str) -> None:
+    """Insert lines, with the line ends of a text. The line before them ends too."""
+    end = "\r\n" if "\r\n" in text else "\n"
     if at and not lines[at - 1].endswith("\n"):
         lines[at - 1] += end
+    lines[at:at] = [f"{line}{end}" for line in new]
+
+
+def _add(lines: list[str], meaning: str, line: str, text: str) -> None:
+    """Add a line to a section. A new section stands at the beginning (state), before the list (variables) or last."""
+    places = _sections(lines)
+    heading = f"## {_HEADINGS[meaning][_is_chinese(text)]}"
+    if meaning in places:
+        _insert(lines, _end_of_section(lines, places[meaning]), [line], text)
+    elif meaning == "state":
+        _insert(lines, int(bool(lines) and lines[0].startswith("# ")), ["", heading, line, ""], text)
+    elif meaning == "variables":
+        _insert(lines, places["todo"].start - 1 if "todo" in places else len(lines), [heading, line, ""], text)
+    else:
+        _insert(lines, len(lines), [heading, line], text)
 
 
 def _ticked(line: str, done: bool) -> str:
@@ -319,21 +318,12 @@ def _pointer(value: str, items: int, where: str) -> int:
     return int(value)
 
 
-def _put_field(lines: list[str], names: Sequence[str], value: str, end: str, chinese: bool) -> None:
+def _put_field(lines: list[str], names: Sequence[str], value: str, text: str) -> None:
     """Write a field of the state: in its line, in a new line of the section, or in a new section at the beginning."""
-    places = _sections(lines)
-    for at in _within(lines, places, "state"):
+    for at in _within(lines, _sections(lines), "state"):
         found = _FIELD.match(_bare(lines[at]))
         if found is not None and found[2].strip().lower() in names:
             if found[4].strip() != value:
                 lines[at] = f"{found[1]}{found[2]}{found[3]}{value}{_ending(lines[at])}"
             return
-    told = f"- {names[0] if chinese else names[1].capitalize()}: {value}{end}"
-    if "state" in places:
-        at = _end_of_section(lines, places["state"])
-        _ensure_ending(lines, at, end)
-        lines[at:at] = [told]
-        return
-    at = 1 if lines and lines[0].startswith("# ") else 0
-    _ensure_ending(lines, at, end)
-    lines[at:at] = [end, f"## {'当前状态' if chinese else 'State'}{end}", told, end]
+    _add(lines, "state", f"- {names[0] if _is_chinese(text) else names[1].capitalize()}: {value}", text)

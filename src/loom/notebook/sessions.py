@@ -103,8 +103,7 @@ class Sessions:
 
     def own(self, limit: int = 3) -> list[Record]:
         """Return the newest sessions of this agent, newest first."""
-        page = self._memory.list(kind=SESSION, name=self._agent, limit=limit)
-        return list(page.records)
+        return list(self._memory.list(kind=SESSION, name=self._agent, limit=limit).records)
 
     def all(self, limit: int = 50) -> list[Record]:
         """Return the newest sessions of all agents, newest first."""
@@ -154,7 +153,9 @@ class Sessions:
             return Synced()
         with locked(self.folder):
             remove_leftovers(self.folder)
-            names = self._names() if only is None else {name for name in only if _OUR_NAME.fullmatch(name)}
+            # Files of other names belong to somebody else.
+            there = (entry.name for entry in os.scandir(self.folder)) if only is None else only
+            names = {name for name in there if _OUR_NAME.fullmatch(name)}
             forgotten = self._sweep(names)
             for name in sorted(names - set(forgotten)):
                 if not (self.folder / name).exists():
@@ -164,7 +165,7 @@ class Sessions:
                         read.append(f".sessions/{name}")
                 except LoomError as error:
                     problems.append(problem_of(f".sessions/{name}", self.folder / name, error))
-            expected = map(_name_of, (one.id for one in self.each())) if only is None else names
+            expected = (one.id.removeprefix(_PREFIX) for one in self.each()) if only is None else names
             missing = [
                 f".sessions/{name}" for name in expected if not (self.folder / name).exists() and self.find(name)
             ]
@@ -204,10 +205,6 @@ class Sessions:
     def _check_folder(self) -> None:
         if self.folder.is_symlink():
             raise InvalidInput(f"{self.folder} is a link; a notebook writes in its own folders only")
-
-    def _names(self) -> set[str]:
-        """Return the names of the session files. Files of other names belong to somebody else."""
-        return {entry.name for entry in os.scandir(self.folder) if _OUR_NAME.fullmatch(entry.name)}
 
     def _sweep(self, names: Iterable[str]) -> list[str]:
         """Remove those of these files that were written here and have no memory any more."""
@@ -311,10 +308,6 @@ class Sessions:
 
 def _id_of(name: str) -> str:
     return f"{_PREFIX}{name}"
-
-
-def _name_of(id: str) -> str:
-    return id.removeprefix(_PREFIX) if id.startswith(_PREFIX) else ""
 
 
 def _outcome_line(succeeded: bool) -> str:

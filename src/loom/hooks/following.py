@@ -54,7 +54,7 @@ def follow(memory: Memory, agent: str, path: Path) -> Followed:
             _read_on(writer, memory, agent, path)
         except VersionConflictError:
             continue
-        return Followed(writer.counts.records, writer.counts.skipped)
+        return Followed(writer.records, writer.skipped)
 
 
 def _read_on(writer: HistoryWriter, memory: Memory, agent: str, path: Path) -> None:
@@ -63,7 +63,7 @@ def _read_on(writer: HistoryWriter, memory: Memory, agent: str, path: Path) -> N
         status = os.fstat(file.fileno())
         place.keep_within(status.st_size)
         source = SourceFile(
-            path.name, path.stem, datetime.fromtimestamp(status.st_mtime, UTC), status.st_size, _unused
+            path.name, path.stem, datetime.fromtimestamp(status.st_mtime, UTC), status.st_size, lambda: file
         )
         writer.within = place.note
         file.seek(place.offset)
@@ -82,7 +82,7 @@ def expect(memory: Memory, agent: str, path: Path) -> None:
     """Record a transcript that does not exist yet, so that it is found if its session is killed before the next
     hook."""
     place = _Place.of(memory, agent, path)
-    if not place.is_known:
+    if not place.version:
         with contextlib.suppress(VersionConflictError), memory.store.transaction() as transaction:
             place.note(transaction)  # a conflict: another hook recorded it
 
@@ -100,27 +100,23 @@ def unfinished(memory: Memory) -> Iterator[tuple[str, Path]]:
 
 
 class _Place:
-    """The read position of a transcript, and the state that its lines carry forward."""
+    """The read position of a transcript, and the state that its lines carry forward. `version` is 0 if it is not
+    stored."""
 
     def __init__(self, key: str, path: str, agent: str, node: str, entry: Entry | None) -> None:
         told: Any = entry.content if entry is not None and isinstance(entry.content, dict) else {}
         offset, state = told.get("offset", 0), told.get("state")
         self.offset: int = offset if isinstance(offset, int) and offset >= 0 else 0
         self.noted = self.offset
-        self._version = 0 if entry is None else entry.version
+        self.version = 0 if entry is None else entry.version
         self._key, self._path, self._agent, self._node = key, path, agent, node
         self._state = RolloutState(**state) if isinstance(state, dict) else RolloutState()
 
     @classmethod
     def of(cls, memory: Memory, agent: str, path: Path) -> _Place:
-        key = _key(path)
+        key = f"transcript:{hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()}"
         entry = memory.store.entry(key, scope=SCOPE, owner=memory.node_id)
         return cls(key, str(path), agent, memory.node_id, entry)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the position is stored."""
-        return self._version > 0
 
     def keep_within(self, size: int) -> None:
         """Begin at the start if the file is shorter than its stored position: another file took its place."""
@@ -142,13 +138,13 @@ class _Place:
         Raises `VersionConflictError` if another hook stored one since this position was read.
         """
         content = {"path": self._path, "agent": self._agent, "offset": self.offset, "state": asdict(self._state)}
-        self._version = transaction.put_entry(
+        self.version = transaction.put_entry(
             self._key,
             content,
             writer=_WRITER,
             scope=SCOPE,
             owner=self._node,
-            expected_version=self._version,
+            expected_version=self.version,
             history=False,
         ).version
         self.noted = self.offset
@@ -172,11 +168,3 @@ def _opened(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError("the transcript is no regular file")
     return os.fdopen(descriptor, "rb")
-
-
-def _key(path: Path) -> str:
-    return f"transcript:{hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()}"
-
-
-def _unused() -> BinaryIO:
-    raise NotImplementedError  # the file is open already

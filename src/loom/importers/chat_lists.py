@@ -77,7 +77,7 @@ def _document(file: SourceFile, reader: JsonReader) -> Read:
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
     """Yield the messages of JSON Lines. Each line is a message or a list of messages."""
-    return _conversation(file, (value for _, value in values_in(file, opened)), file.stem)
+    return _conversation(file, values_in(file, opened), file.stem)
 
 
 def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read:

@@ -7,6 +7,7 @@ once: a message that is there is left alone. No more than a batch and the value 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,14 +19,13 @@ from loom.drafts import Attributes
 from loom.errors import InvalidInput, LoomError, StoreUnavailable
 from loom.importers import markdown_notes
 from loom.importers.importing import import_jsonl, may_instruct
-from loom.importers.masking import SecretMask
 from loom.importers.messages import HistoryMessage, ImportProblem, SourceFile
 from loom.importers.recognising import AGENTS, FORMATS, OWN, HistoryFormat, recognised
 from loom.importers.source_files import UnreadableFile, source_files
 from loom.memory.verbs import MemoryVerbs
 from loom.protocol import checked_time, closest
 from loom.storage.contract import UNCONFIRMED, Draft, Reads, Record, Transaction
-from loom.tiers.migration import Tiers
+from loom.text.sanitizer import ContentSanitizer, Finding, SensitiveKind
 
 __all__ = ["BATCH_CHARS", "HistoryResult", "HistoryWriter", "import_history"]
 
@@ -201,7 +201,7 @@ def _read(file: SourceFile, of: HistoryFormat, writer: HistoryWriter, wanted: _W
                 elif wanted.has(one, one.created_at or file.modified):
                     writer.add(one, of.name, file)
                 else:
-                    writer.counts.outside += 1
+                    writer.outside += 1
     except UnreadableFile as error:
         writer.problem(ImportProblem(file.name, "", str(error), is_cut=True))
 
@@ -209,13 +209,28 @@ def _read(file: SourceFile, of: HistoryFormat, writer: HistoryWriter, wanted: _W
 # --- writing -------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Counts:
-    records: int = 0
-    present: int = 0
-    outside: int = 0
-    skipped: int = 0
-    masked: int = 0
+# Mail addresses and telephone numbers stay: they are what a person asks a memory for.
+_MASKED_KINDS: Final = frozenset({SensitiveKind.API_KEY, SensitiveKind.SECRET, SensitiveKind.CREDIT_CARD})
+# A secret has a digit, or follows its name.
+_MAY_HOLD_ONE: Final = re.compile(
+    r"[0-9]|pass|pwd|key|secret|token|://|PRIVATE|密|口令|令牌|金[钥鑰]|[权權]杖|通行", re.IGNORECASE
+)
+_DEEPEST: Final = 100
+
+
+def _masked(value: Any, sanitizer: ContentSanitizer, findings: list[Finding], depth: int = 0) -> Any:
+    """Mask the secrets in every text of a value: in parts, calls and results too. They are added to `findings`."""
+    if isinstance(value, str):
+        found = sanitizer.inspect(value) if _MAY_HOLD_ONE.search(value) else None
+        if found is None or not found.findings:
+            return value
+        findings += found.findings
+        return found.text
+    if depth > _DEEPEST:
+        raise InvalidInput(f"it is nested deeper than {_DEEPEST} levels")
+    if isinstance(value, Mapping):
+        return {key: _masked(one, sanitizer, findings, depth + 1) for key, one in value.items()}
+    return [_masked(one, sanitizer, findings, depth + 1) for one in value] if isinstance(value, list) else value
 
 
 class _Waiting(NamedTuple):
@@ -235,35 +250,39 @@ class HistoryWriter:
     progress: Callable[[int], None] | None = None
     within: Callable[[Transaction], None] | None = None
     """Additional work in the transaction of a batch."""
-    counts: _Counts = field(default_factory=_Counts)
+    records: int = 0
+    present: int = 0
+    outside: int = 0
+    skipped: int = 0
+    masked: int = 0
     problems: list[ImportProblem] = field(default_factory=list)
     complete: bool = True
     done: int = 0
-    _mask: SecretMask = field(default_factory=SecretMask)
+    _sanitizer: ContentSanitizer = field(default_factory=lambda: ContentSanitizer(kinds=_MASKED_KINDS))
     _batch: dict[str, _Waiting] = field(default_factory=dict)
     _chars: int = 0
 
     def add(self, message: HistoryMessage, format_name: str, file: SourceFile) -> None:
         """Add a message to the current batch."""
         told: Mapping[str, Any] = {"message": message.message, "metadata": message.metadata}
-        secrets = 0
+        secrets: list[Finding] = []
         try:
             if not self.raw:
-                told, secrets = self._mask.masked(told)
-            draft = self._draft(message, told, secrets, format_name, file)
+                told = _masked(told, self._sanitizer, secrets)
+            draft = self._draft(message, told, len(secrets), format_name, file)
         except LoomError as error:  # this message alone is too large, too deep, or no text
             self.problem(ImportProblem(file.name, message.position, str(error)))
             return
         if draft.id in self._batch:
             self.flush()
-        self._batch[draft.id] = _Waiting(draft, secrets > 0, file.name, message.position)
+        self._batch[draft.id] = _Waiting(draft, bool(secrets), file.name, message.position)
         self._chars += len(draft.content)
         if len(self._batch) >= _BATCH_MESSAGES or self._chars >= BATCH_CHARS:
             self.flush()
 
     def problem(self, problem: ImportProblem) -> None:
         """Count a part that cannot be imported."""
-        self.counts.skipped += 1
+        self.skipped += 1
         self.complete = self.complete and not problem.is_cut
         if len(self.problems) < _MOST_TOLD:
             self.problems.append(problem)
@@ -287,15 +306,14 @@ class HistoryWriter:
             self.progress(self.done)
 
     def result(self, formats: dict[str, int], passed_over: int) -> HistoryResult:
-        counts = self.counts
         return HistoryResult(
             formats,
             passed_over,
-            counts.records,
-            counts.present,
-            counts.outside,
-            counts.skipped,
-            counts.masked,
+            self.records,
+            self.present,
+            self.outside,
+            self.skipped,
+            self.masked,
             self.complete,
             self.dry_run,
             problems=tuple(self.problems),
@@ -325,16 +343,15 @@ class HistoryWriter:
         own = [one.seq for one, draft in zip(written, drafts, strict=True) if may_instruct(draft)]
         if own:
             transaction.enter(own, UNCONFIRMED, self.memory.node_id, "imported", [0] * len(own))
-        memory = self.memory
-        Tiers(memory.store, memory.node_id, memory.settings, memory.counter).make_room(transaction)
+        self.memory.tiers.make_room(transaction)
 
     def _settle(self, batch: Sequence[_Waiting], there: Sequence[bool | None]) -> None:
         for one, known in zip(batch, there, strict=True):
             if known is None:
-                self.counts.records += 1
-                self.counts.masked += one.masked
+                self.records += 1
+                self.masked += one.masked
             elif known:
-                self.counts.present += 1
+                self.present += 1
             else:
                 reason = "its id is here with other words: it was imported with other options, or changed since"
                 self.problem(ImportProblem(one.file, one.position, reason))

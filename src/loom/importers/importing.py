@@ -18,7 +18,6 @@ from loom.importers.record_lines import RecordLine, check_header, parsed
 from loom.memory.verbs import MemoryVerbs
 from loom.storage.contract import MAX_TEXT_BYTES, UNCONFIRMED, Draft, Reads, Record, Transaction
 from loom.storage.files import disk_errors
-from loom.tiers.migration import Tiers
 from loom.types import MemoryTier, MemoryType, Trust
 
 __all__ = ["ImportResult", "SkippedLine", "import_jsonl", "may_instruct"]
@@ -104,14 +103,6 @@ def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
 
 
 @dataclass(slots=True)
-class _Counts:
-    records: int = 0
-    present: int = 0
-    derived: int = 0
-    skipped: int = 0
-
-
-@dataclass(slots=True)
 class _Import:
     """A running import. Counts include only committed lines."""
 
@@ -119,7 +110,10 @@ class _Import:
     dry_run: bool = False
     lines: int = 0
     told_at_end: int | None = None
-    counts: _Counts = field(default_factory=_Counts)
+    records: int = 0
+    present: int = 0
+    derived: int = 0
+    skipped: int = 0
     problems: list[SkippedLine] = field(default_factory=list)
 
     def take(self, batch: Sequence[Line]) -> None:
@@ -133,16 +127,13 @@ class _Import:
         self.lines += len(batch)
 
     def result(self) -> ImportResult:
-        counts = self.counts
-        read = counts.records + counts.present + counts.derived + counts.skipped
+        read = self.records + self.present + self.derived + self.skipped
         if self.told_at_end is None:
             self._tell(self.lines + 1, "the file ends without its last line: it was cut")
         elif self.told_at_end != read:
             self._tell(self.lines + 1, f"the file says that it holds {self.told_at_end:,} records, and has {read:,}")
         complete = self.told_at_end == read
-        return ImportResult(
-            counts.records, counts.present, counts.derived, counts.skipped, complete, tuple(self.problems)
-        )
+        return ImportResult(self.records, self.present, self.derived, self.skipped, complete, tuple(self.problems))
 
     def _read(self, number: int, text: bytes | None) -> RecordLine | None:
         """Return the record of a line that must be written, or None."""
@@ -155,12 +146,12 @@ class _Import:
             self.told_at_end = found
             return None
         if found is not None and found.derived:
-            self.counts.derived += 1
+            self.derived += 1
             return None
         return found
 
     def _skip(self, number: int, reason: str) -> None:
-        self.counts.skipped += 1
+        self.skipped += 1
         self._tell(number, reason)
 
     def _tell(self, number: int, reason: str) -> None:
@@ -171,17 +162,15 @@ class _Import:
         if self.dry_run:
             self._settle([(number, self._foreseen(record)) for number, record in wanted])
             return
-        memory = self.memory
         outcomes: list[tuple[int, bool | str]] = []
-        with memory.store.transaction() as transaction:
+        with self.memory.store.transaction() as transaction:
             nodes: set[str] = set()
             for number, record in wanted:
                 outcome = self._write_one(transaction, record)
                 outcomes.append((number, outcome))
                 if outcome is True:
                     nodes.add(record.node)
-            for node in nodes:
-                Tiers(memory.store, node, memory.settings, memory.counter).make_room(transaction)
+            self.memory.tiers.make_room_of(transaction, nodes)
         self._settle(outcomes)
 
     def _settle(self, outcomes: Sequence[tuple[int, bool | str]]) -> None:
@@ -189,9 +178,9 @@ class _Import:
             if isinstance(outcome, str):
                 self._skip(number, outcome)
             elif outcome:
-                self.counts.records += 1
+                self.records += 1
             else:
-                self.counts.present += 1
+                self.present += 1
 
     def _foreseen(self, line: RecordLine) -> bool | str:
         """Return the outcome of a version in a dry run, in which the lines before it are not written."""

@@ -47,7 +47,7 @@ def _document(file: SourceFile, reader: JsonReader) -> Read:
 
 
 def read_lines(file: SourceFile, opened: BinaryIO) -> Read:
-    return _memories(file, (value for _, value in values_in(file, opened)))
+    return _memories(file, values_in(file, opened))
 
 
 def _memories(file: SourceFile, values: Iterator[Any]) -> Read:

@@ -126,17 +126,17 @@ def _lines_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, bytes] 
             yield position, line.text
 
 
-def values_in(file: SourceFile, opened: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """Yield the position and the value of each line of JSON, or a problem in place of the value."""
+def values_in(file: SourceFile, opened: BinaryIO) -> Iterator[Any]:
+    """Yield the value of each line of JSON, or a problem in its place."""
     for line in _lines_in(file, opened):
         if isinstance(line, ImportProblem):
-            yield line.position, line
+            yield line
             continue
         position, text = line
         try:
-            yield position, parsed_json(text, repair=True)
+            yield parsed_json(text, repair=True)
         except InvalidInput as error:
-            yield position, ImportProblem(file.name, position, str(error), is_cut=not text.endswith(b"\n"))
+            yield ImportProblem(file.name, position, str(error), is_cut=not text.endswith(b"\n"))
 
 
 def digest_id(format_name: str, *parts: object) -> str:
@@ -155,23 +155,16 @@ def native_id(format_name: str, *parts: object) -> str | None:
 
 def moment_of(value: object) -> datetime | None:
     """Parse a time in ISO 8601, or in seconds or milliseconds since 1970. Returns None for other values."""
-    found: datetime | None = None
-    if isinstance(value, str):
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            found = datetime.fromtimestamp(value / 1000 if abs(value) >= _MILLISECONDS_FROM else value, UTC)
-        except (OverflowError, ValueError, OSError):
-            return None
-    if found is None or not _YEARS[0] <= found.year <= _YEARS[1]:
-        return None
     try:
-        return checked_time(found, "created_at")
-    except InvalidInput:
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value)
+            found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found = datetime.fromtimestamp(value / 1000 if abs(value) >= _MILLISECONDS_FROM else value, UTC)
+        else:
+            return None
+        return checked_time(found, "created_at") if _YEARS[0] <= found.year <= _YEARS[1] else None
+    except (OverflowError, ValueError, OSError):
         return None
 
 

@@ -32,6 +32,8 @@ LONGEST_LINE_LOOKED_AT: Final = 4 * 1024 * 1024
 """Longer lines are not looked at: a file with one line may be a document."""
 
 _MEMBERS_LOOKED_AT = 40
+# Members that decide of which format a document is.
+_DECIDING = letta.MARKS | {"mapping", "chat_messages"}
 _BYTES_LOOKED_AT = 64 * 1024 * 1024
 
 
@@ -163,7 +165,7 @@ def _of_members(reader: JsonReader) -> HistoryFormat | None:
             names.add(name)
             if name in ("messages", *mem0.LISTS) and reader.kind() == "[":
                 lists[name] = _of_elements(reader)
-            if len(names) > _MEMBERS_LOOKED_AT or reader.position > _BYTES_LOOKED_AT or _is_decided(names):
+            if len(names) > _MEMBERS_LOOKED_AT or reader.position > _BYTES_LOOKED_AT or names & _DECIDING:
                 break
     except MalformedValue:
         pass  # a truncated file is recognised by its remaining part
@@ -177,7 +179,3 @@ def _of_members(reader: JsonReader) -> HistoryFormat | None:
         return held
     found = next((lists[name] for name in mem0.LISTS if lists.get(name)), None)
     return found if found is not None and found.name == mem0.NAME else None
-
-
-def _is_decided(names: set[str]) -> bool:
-    return bool(names & {"mapping", "chat_messages"} or names & letta.MARKS)

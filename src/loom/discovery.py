@@ -36,10 +36,6 @@ class FoundStore(NamedTuple):
     why: str
 
 
-def _without_password(found: re.Match[str]) -> str:
-    return f"{found[1]}@" if found[1] is not None else ""
-
-
 class _Server(PosixPath):
     """The URL of a memory on a server, where commands pass a path on. Its text is without the password."""
 
@@ -49,7 +45,7 @@ class _Server(PosixPath):
         return self.url
 
     def __str__(self) -> str:
-        return re.sub(r"(//[^/:@]*):[^/@]*@|\b(password|sslpassword)=[^&#]*&?", _without_password, self.url)
+        return re.sub(r"(?<=//)([^/:@]*):[^/@]*(?=@)|\b(?:password|sslpassword)=[^&#]*&?", r"\1", self.url)
 
     def exists(self, **_: Any) -> bool:
         return True

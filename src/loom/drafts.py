@@ -9,7 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypedDict
 
-from loom.checks import checked_member, checked_number
+from loom.checks import checked_instance, checked_mapping, checked_member, checked_number
 from loom.errors import InvalidInput, TextTooLarge
 from loom.protocol import Clock, Task, checked_time, closest, new_id, value_text
 from loom.storage.contract import MAX_TEXT_BYTES, AtMost, Dimensions, Draft
@@ -239,7 +239,7 @@ class Drafter:
             name=message.get("name") or attributes.name,
             session_id=message.get("session_id") or attributes.session_id,
             created_at=message.get("created_at") or attributes.created_at,
-            metadata={**(attributes.metadata or {}), **_mapping(message.get("metadata") or {})},
+            metadata={**(attributes.metadata or {}), **checked_mapping(message.get("metadata") or {}, "metadata")},
         )
         data = None if plain else {key: value for key, value in message.items() if key != "created_at"}
         return self.text(
@@ -336,30 +336,18 @@ _ROLE_OF_PART = {
 }
 
 
-def _mapping(metadata: object) -> Mapping[str, Any]:
-    if not isinstance(metadata, Mapping):
-        raise InvalidInput(f"the metadata of a message is a mapping, not {type(metadata).__name__}")
-    return metadata
-
-
 def check_attributes(attributes: Attributes) -> None:
     """Refuse attributes of a wrong type, which could only be stored after a conversion."""
     for field in ("role", "name", "session_id", "kind"):
         value = getattr(attributes, field)
-        if value is not None and not isinstance(value, str):
-            raise InvalidInput(f"{field} is a text, not {value!r}")
+        if value is not None:
+            checked_instance(value, str, field)
     if attributes.importance is not None:
         checked_number(attributes.importance, "importance", 0.0, 1.0)
-    if attributes.metadata:
-        if not isinstance(attributes.metadata, Mapping):
-            raise InvalidInput(
-                f"metadata is a mapping of names to JSON values, not {type(attributes.metadata).__name__}"
-            )
-        for key in attributes.metadata:
-            if not isinstance(key, str):
-                raise InvalidInput(f"a metadata key is a text, not {key!r}")
-    if attributes.dimensions is not None and not isinstance(attributes.dimensions, Dimensions):
-        raise InvalidInput(f"dimensions is a Dimensions record, not {type(attributes.dimensions).__name__}")
+    for key in checked_mapping(attributes.metadata or {}, "metadata"):
+        checked_instance(key, str, "a metadata key")
+    if attributes.dimensions is not None:
+        checked_instance(attributes.dimensions, Dimensions, "dimensions")
 
 
 def known_trust(trust: str) -> Trust:

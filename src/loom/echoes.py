@@ -64,7 +64,7 @@ def is_echo(record: Record) -> bool:
         return False
     if record.trust == Trust.TOOL:  # the answer of a tool has only names and labels around it
         return 2 * sum(end - start for start, end in spans) >= len(record.content)
-    return not _says_something("".join(record.content[start:end] for start, end in _outside(record.content, spans)))
+    return not _says_something(_without(record.content, spans, ""))
 
 
 def echoes_among(records: Iterable[Record]) -> set[str]:
@@ -78,9 +78,7 @@ def own_words(record: Record) -> str:
     spans = echo_spans(text) if _may_echo(record) else []
     if spans and is_echo(record):
         return " " * len(text)
-    for start, end in spans:
-        text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
-    return text
+    return _without(text, spans, " ")
 
 
 def _may_echo(record: Record) -> bool:
@@ -98,14 +96,11 @@ def echo_spans(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _outside(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    begin = 0
-    for start, end in spans:
-        if start > begin:
-            yield begin, start
-        begin = end
-    if begin < len(text):
-        yield begin, len(text)
+def _without(text: str, spans: list[tuple[int, int]], filler: str) -> str:
+    """Return a text with each character of these spans replaced."""
+    for start, end in reversed(spans):
+        text = f"{text[:start]}{filler * (end - start)}{text[end:]}"
+    return text
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:

@@ -66,7 +66,9 @@ class Subscription:
 
     @property
     def handler_name(self) -> str:
-        return _name_of(self.handler)
+        function: Any = self.handler.func if isinstance(self.handler, partial) else self.handler
+        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"
 
     def cancel(self) -> bool:
         """End this registration; False if it has already ended. A publish in progress still calls the handler."""
@@ -450,9 +452,3 @@ def _is_pending(result: Any, here: asyncio.AbstractEventLoop | None) -> bool:
     if getattr(type(result), "_asyncio_future_blocking", None) is not None:
         return here is not None and result.get_loop() is here
     return isinstance(result, Coroutine)
-
-
-def _name_of(handler: Handler) -> str:
-    function: Any = handler.func if isinstance(handler, partial) else handler
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"

@@ -30,7 +30,7 @@ from typing import (
     runtime_checkable,
 )
 
-from loom.checks import checked_member, checked_text
+from loom.checks import checked_list, checked_member, checked_text
 from loom.errors import InvalidInput
 
 __all__ = [
@@ -267,10 +267,10 @@ class AgentCard(Plain):
 
     def __post_init__(self) -> None:
         checked_text(self.agent_id, "agent_id")
-        capabilities = _several(self.capabilities, "capabilities")
+        capabilities = checked_list(self.capabilities, "capabilities")
         named = tuple(checked_member(AgentCapability, capability, "capabilities") for capability in capabilities)
         object.__setattr__(self, "capabilities", named)
-        object.__setattr__(self, "skills", tuple(_several(self.skills, "skills")))
+        object.__setattr__(self, "skills", tuple(checked_list(self.skills, "skills")))
 
 
 @runtime_checkable
@@ -379,13 +379,6 @@ def checked_time(moment: object, name: str) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise InvalidInput(f"{name} is {moment.isoformat()}, outside the years 1 to 9999 in UTC") from None
-
-
-def _several(values: Iterable[Any], name: str) -> Iterable[Any]:
-    # A text is an iterable of its letters, which is never intended here.
-    if isinstance(values, str):
-        raise InvalidInput(f"{name} must be a list, not the text {values!r}")
-    return values
 
 
 def _json_copy(value: Any, place: str, depth: int = 0) -> Any:

@@ -369,5 +369,5 @@ def test_messages_are_compacted_to_state_and_events() -> None:
 
 
 def test_what_is_no_message_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="mapping"):
+    with pytest.raises(InvalidInput, match="a chat message must be a dict"):
         turns_of_messages(["hello"])  # type: ignore[list-item]

@@ -249,7 +249,6 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 
 
 def _schema(hint: Any, what: str, depth: int = 0) -> Json:
-    """Return the schema of a type."""
     if depth > 16:
         raise InvalidInput(f"the type of {what} contains itself; a tool takes plain values, lists and records")
     origin, arguments = get_origin(hint), get_args(hint)

@@ -13,7 +13,7 @@ from loom.cli.programs import COMMANDS
 from loom.errors import InvalidInput
 from loom.operations.table import Needs, Operation, Parameter
 
-__all__ = ["GLOBAL_OPTIONS", "arguments_of", "parser"]
+__all__ = ["GLOBAL_OPTIONS", "arguments_of", "help_of", "parser"]
 
 _WIDTH = 78
 
@@ -93,7 +93,7 @@ def _add_command(commands: Any, operation: Operation) -> None:
 
 def _argument(parameter: Parameter) -> tuple[tuple[str, ...], dict[str, Any]]:
     about = parameter.about
-    options: dict[str, Any] = {"help": _help(parameter).replace("%", "%%")}
+    options: dict[str, Any] = {"help": help_of(parameter).replace("%", "%%")}
     if parameter.type is not bool:
         options["type"] = _reader(parameter)
         options["metavar"] = about.shown_as or ("|".join(parameter.choices) or parameter.name.upper())
@@ -112,7 +112,8 @@ def _argument(parameter: Parameter) -> tuple[tuple[str, ...], dict[str, Any]]:
     return (f"--{parameter.name.rstrip('_').replace('_', '-')}",), options
 
 
-def _help(parameter: Parameter) -> str:
+def help_of(parameter: Parameter) -> str:
+    """Return what an argument means, with its default."""
     default, told = parameter.default, parameter.about.help
     if parameter.about.stdin:
         return f"{told}; - reads standard input"

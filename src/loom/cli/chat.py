@@ -108,7 +108,6 @@ def _model(named: str | None, memory: Memory) -> Callable[[Context], Any] | None
 
 
 def _print(parts: list[Part]) -> None:
-    """Print a line."""
     raw = getattr(sys.stdout, "unguarded", sys.stdout)
     page = Page(uses_colours(raw), None)
     page.line(*parts)

@@ -56,11 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    if not arguments:
-        print(parser().format_help(), end="")
-        return 0
     # Make the parser of one command only: making all of them takes longer than starting Python.
-    asked = parser({arguments[0]} if arguments[0] in COMMANDS else None).parse_args(arguments)
+    named = COMMANDS.keys() & arguments[:1]
+    asked = parser(named or None).parse_args(arguments)
     if asked.command is None:
         print(parser().format_help(), end="")
         return 0

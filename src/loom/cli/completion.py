@@ -11,8 +11,7 @@ __all__ = ["script"]
 
 def script(shell: str, commands: Mapping[str, Operation]) -> str:
     """Return the script for a shell."""
-    made = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]
-    return made(commands)
+    return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
 
 
 def _options(operation: Operation) -> dict[str, Parameter | None]:

@@ -212,7 +212,9 @@ def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | N
     clock = _Clock()
     with tempfile.TemporaryDirectory(prefix="loom-demo-") as folder:
         path = Path(folder) / "demo.loom"
-        _introduce(shown)
+        text = Text("A memory for LLM agents in one local file. No service, no network, no model.")
+        width = min(shown.width, 88)
+        shown.print(Panel(text, title="[bold]loom[/]", title_align="left", border_style="cyan", width=width))
         _store_and_kill(shown, path)
         with open_memory(path, embedder=embedder, clock=clock, profile="chat") as memory:
             _restart(shown, memory, clock)
@@ -224,15 +226,6 @@ def run(console: Console | None = None, *, embedder: EmbeddingProvider | str | N
             _forget(shown, memory)
             _check(shown, memory)
     _suggest(shown)
-
-
-def _introduce(console: Console) -> None:
-    text = Text("A memory for LLM agents in one local file. No service, no network, no model.")
-    console.print(Panel(text, title="[bold]loom[/]", title_align="left", border_style="cyan", width=_width(console)))
-
-
-def _width(console: Console) -> int:
-    return min(console.width, 88)
 
 
 def _date(moment: datetime) -> str:

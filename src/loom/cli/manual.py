@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from loom.cli.arguments import GLOBAL_OPTIONS
+from loom.cli.arguments import GLOBAL_OPTIONS, help_of
 from loom.cli.programs import COMMANDS
 from loom.operations.catalogue import WAITING
 from loom.operations.table import Operation, Parameter
@@ -64,7 +64,9 @@ recall`, `loom context` and `loom facts` do some of it, `loom flush` all of it.
 def manual() -> str:
     """Return the page as Markdown."""
     parts = [_BEGINNING]
-    parts += [f"| `{_option(names[0], options)}` | {options['help']} |\n" for names, options in GLOBAL_OPTIONS]
+    for names, options in GLOBAL_OPTIONS:
+        shown = f"{names[0]} {options['metavar']}" if "metavar" in options else names[0]
+        parts.append(f"| `{shown}` | {options['help']} |\n")
     group = ""
     for operation in COMMANDS.values():
         if operation.group != group:
@@ -77,21 +79,21 @@ def manual() -> str:
     return "".join(parts)
 
 
-def _option(name: str, options: dict[str, str]) -> str:
-    return f"{name} {options['metavar']}" if "metavar" in options else name
-
-
 def _section(operation: Operation) -> str:
     summary = f"{operation.summary[0].upper()}{operation.summary[1:]}."
     lines = [f"\n### loom {operation.name}\n", f"{summary} {operation.details}\n", "```bash"]
     lines += [*operation.examples, "```"]
     if operation.parameters:
         lines += ["", "| argument | meaning |", "|---|---|"]
-        lines += [f"| `{_argument(one)}` | {_meaning(one)} |" for one in operation.parameters]
+        lines += [
+            f"| `{_argument(one)}` | {help_of(one).replace('; - reads', '; `-` reads')} |"
+            for one in operation.parameters
+        ]
     if operation.asks:
         lines.append("| `--yes` | do not ask |")
-    if notes := _notes(operation):
-        lines += ["", notes]
+    notes = {"Changes no memory.": operation.read_only, "Cannot be undone.": operation.destructive}
+    if any(notes.values()):
+        lines += ["", " ".join(note for note, holds in notes.items() if holds)]
     return "\n".join(lines) + "\n"
 
 
@@ -102,24 +104,6 @@ def _argument(parameter: Parameter) -> str:
         return f"{shown}{many}" if parameter.required else f"[{shown}{many}]"
     option = f"--{parameter.name.rstrip('_').replace('_', '-')}"
     return option if parameter.type is bool else f"{option} {shown}".replace("|", "\\|")
-
-
-def _meaning(parameter: Parameter) -> str:
-    default = parameter.default
-    if parameter.about.stdin:
-        return f"{parameter.about.help}; `-` reads standard input"
-    plain = parameter.required or default in (None, False) or parameter.positional
-    shown = f"{default:g}" if isinstance(default, float) else default
-    return f"{parameter.about.help}{'' if plain else f' ({shown})'}"
-
-
-def _notes(operation: Operation) -> str:
-    told = []
-    if operation.read_only:
-        told.append("Changes no memory.")
-    if operation.destructive:
-        told.append("Cannot be undone.")
-    return " ".join(told)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import singledispatch
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from loom.cli.programs import Ended
 from loom.operations import answers as said
@@ -36,6 +36,11 @@ class Page:
 
     def line(self, *parts: Part) -> None:
         self.lines.append("".join(self._styled(part) for part in parts))
+
+    def each(self, label: str, style: str, values: Iterable[object]) -> None:
+        """Add a line for each value, with a label in front."""
+        for value in values:
+            self.line((label, style), (value, ""))
 
     def text(self, text: str, indent: str = "") -> None:
         """Add a text of several lines, each made visible."""
@@ -165,14 +170,9 @@ def _(answer: said.Prompt, page: Page) -> None:
         page.line()
     for message in answer.messages:
         page.line((f"[{message.get('role')}]", "cyan"))
-        page.text(_words(message))
+        parts = (message.get("content"), message.get("tool_calls"))
+        page.text("\n".join(str(part) for part in parts if part))
     page.line((f"{answer.tokens:,} of {answer.budget:,} tokens", "dim"))
-
-
-def _words(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    calls = message.get("tool_calls")
-    return "\n".join(str(part) for part in (content, calls) if part)
 
 
 @_print.register
@@ -231,8 +231,7 @@ def _(answer: said.Forgotten, page: Page) -> None:
     else:
         derived = f", {answer.derived:,} of them derived" if answer.derived else ""
         page.line(("forgotten  ", "red"), f"{_records(answer.records)}{derived}")
-        for one in answer.remains:
-            page.line(("copies remain  ", "yellow"), one)
+        page.each("copies remain  ", "yellow", answer.remains)
 
 
 # --- knowledge and places ------------------------------------------------------------------------------------
@@ -328,12 +327,9 @@ def _(answer: said.Tiers, page: Page) -> None:
 def _(answer: said.Flushed, page: Page) -> None:
     if answer.complete:
         page.line(("done  ", "green"), "everything is embedded, indexed and derived")
-    for kind, count in answer.waiting.items():
-        page.line(("waiting  ", "yellow"), (f"{count:,} of {kind}", ""))
-    for kind, count in answer.failed.items():
-        page.line(("given up  ", "red"), (f"{count:,} of {kind}", ""))
-    for error in answer.errors:
-        page.line(("failed  ", "red"), (error, ""))
+    page.each("waiting  ", "yellow", (f"{count:,} of {kind}" for kind, count in answer.waiting.items()))
+    page.each("given up  ", "red", (f"{count:,} of {kind}" for kind, count in answer.failed.items()))
+    page.each("failed  ", "red", answer.errors)
 
 
 # --- notebooks -----------------------------------------------------------------------------------------------
@@ -352,8 +348,7 @@ def _(answer: said.Synced, page: Page) -> None:
         ("removed", "yellow"),
         ("problems", "red"),
     ):
-        for one in getattr(answer, name):
-            page.line((f"{name:<10}", style), (one, ""))
+        page.each(f"{name:<10}", style, getattr(answer, name))
 
 
 @_print.register
@@ -391,10 +386,8 @@ def _(answer: said.Trials, page: Page) -> None:
 
 @_print.register
 def _(answer: said.PackageMerged, page: Page) -> None:
-    for one in answer.merged:
-        page.line(("merged    ", "green"), (one, ""))
-    for one in answer.conflicts:
-        page.line(("conflict  ", "yellow"), (one, ""))
+    page.each("merged    ", "green", answer.merged)
+    page.each("conflict  ", "yellow", answer.conflicts)
     for pair in answer.disagreements:
         page.line(("own       ", "yellow"), (pair.own, ""))
         page.line(("package   ", "yellow"), (pair.package, ""))
@@ -418,14 +411,12 @@ def _(answer: said.Stats, page: Page) -> None:
     page.line()
     counts = {**answer.counts, "backlog": answer.backlog}
     page.table(("count", "value"), [(name, f"{value:,}") for name, value in counts.items()], right=(1,))
-    for one in answer.set_aside:
-        page.line(("set aside  ", "yellow"), (one, ""))
+    page.each("set aside  ", "yellow", answer.set_aside)
 
 
 @_print.register
 def _(answer: said.Namespaces, page: Page) -> None:
-    for name in answer.namespaces:
-        page.line((name, ""))
+    page.each("", "", answer.namespaces)
 
 
 @_print.register

@@ -15,7 +15,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from loom.checks import checked_mapping, checked_member, checked_object, checked_whole
+from loom.checks import checked_mapping, checked_member, checked_object, checked_text, checked_whole
 from loom.errors import InvalidInput, NotPermitted, SettingsConflict
 from loom.protocol import Closing
 
@@ -515,9 +515,7 @@ class FractalMemory(ScopedMemory, Closing):
         if base_memory is not None:
             checked_object(base_memory, "base_memory", "node_id", "store")
             node_id = base_memory.node_id if node_id is None else node_id
-        if not isinstance(node_id, str) or not node_id:
-            raise InvalidInput(f"a node needs a node_id, a text of at least one character, not {node_id!r}")
-        checked_key(node_id)
+        node_id = checked_key(checked_text(node_id, "node_id"))
         parent = None if parent_memory is None else getattr(parent_memory, "scopes", None)
         if parent_memory is not None and not isinstance(parent, Scopes):
             raise InvalidInput(f"a parent is a FractalMemory or a MemoryManager, not {type(parent_memory).__name__}")

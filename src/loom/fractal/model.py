@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
+from loom.checks import checked_instance
 from loom.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ async def ask(model: Model, prompt: str) -> str:
         answer = await asyncio.to_thread(call, prompt)
         if inspect.isawaitable(answer):
             answer = await answer
-    if not isinstance(answer, str):
-        raise InvalidInput(f"a model answers with a text, not {type(answer).__name__}")
-    return answer
+    return checked_instance(answer, str, "the answer of a model")
 
 
 def find_object(answer: str) -> dict[str, Any] | None:

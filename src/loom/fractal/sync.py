@@ -191,7 +191,6 @@ def _put(
 
 
 def _shared_keys(scopes: Scopes) -> list[str]:
-    """Return the keys that a node shares now."""
     return [change.key for change in _changes(scopes.store, 0, (scopes.node_id,)) if change.entry is not None]
 
 

@@ -116,8 +116,7 @@ class ResultSynthesizer:
             for part in parts
         ]
         ranked = [parts[place] for place in sorted(range(len(parts)), key=lambda place: -qualities[place].overall)]
-        content = await self._made(asked, ranked, strategy, max_tokens, max_input_tokens)
-        return Synthesis(content, qualities)
+        return Synthesis(await self._made(asked, ranked, strategy, max_tokens, max_input_tokens), qualities)
 
     async def _made(
         self,

@@ -76,7 +76,6 @@ def _write(store: Store, page: tuple[Record, ...], file: BinaryIO) -> int:
 
 
 def _has_successor(store: Store, record: Record) -> bool:
-    """Return whether a newer version of the same id exists."""
     if record.superseded_at is None:
         return False
     newest = store.get(record.id)

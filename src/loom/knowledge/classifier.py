@@ -381,7 +381,6 @@ def _add_clauses(names: list[str], statement: Statement) -> None:
 
 
 def _add_own(names: list[str], statement: Statement, details: Specifics) -> None:
-    """Add the features of a statement by itself."""
     text = statement.text[:_READ_CHARACTERS]
     kind = statement.kind.value
     language = "z" if is_chinese(text) else "e"

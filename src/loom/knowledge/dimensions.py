@@ -64,7 +64,7 @@ def rules_in(turns: Iterable[Turn], known: Sequence[str] = ()) -> Rules:
         for said, topic in _instructions(turn.text):
             for earlier in [one for one, about in held.items() if about is not None and ends(topic, about)]:
                 del held[earlier]
-            if topic.kind is not InstructionKind.WITHDRAWAL and not _is_known(said, held):
+            if topic.kind is not InstructionKind.WITHDRAWAL and normal_form(said) not in map(normal_form, held):
                 held[said] = topic
             left = left.replace(said, "", 1)
         if left.strip(" .!?;,。！？；，\n"):
@@ -76,7 +76,3 @@ def _instructions(text: str) -> list[tuple[str, InstructionTopic]]:
     """Return the instructions of a turn with their topics. Preferences may be shortened: they are states."""
     found = [one for one in find_instructions(text) if one.kind is not InstructionKind.PREFERENCE]
     return [(one.text, InstructionTopic.of(one.text, one.condition, one.kind, one.scope)) for one in found]
-
-
-def _is_known(said: str, held: Iterable[str]) -> bool:
-    return normal_form(said) in map(normal_form, held)

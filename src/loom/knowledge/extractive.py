@@ -28,7 +28,7 @@ from loom.knowledge.wording import reworded
 from loom.text.scripts import is_chinese, is_han
 from loom.text.specifics import specifics
 from loom.text.statement_kinds import WEIGHTS, StatementKind
-from loom.text.statements import Statement, clauses, cuts
+from loom.text.statements import clauses, cuts
 from loom.text.tokens import TokenCounter
 from loom.text.words import content_terms, terms
 
@@ -127,7 +127,16 @@ def summarize_by_rules(
     chosen = _chosen(units, budget, counter)
     text, tokens = _fitted(chosen, units, budget, counter)
     sources = tuple(dict.fromkeys(unit.turn.id for unit in chosen))
-    kept = tuple(Kept(unit.text, unit.turn.id, _told_as(unit).value, round(unit.worth, 3)) for unit in chosen)
+    kept = tuple(
+        # "The database is SQLite now" is a state, and a decision as well.
+        Kept(
+            unit.text,
+            unit.turn.id,
+            (StatementKind.STATE if unit.state else unit.kind).value,
+            round(unit.worth, 3),
+        )
+        for unit in chosen
+    )
     return Summary(text, tokens, "extractive", sources, kept)
 
 
@@ -170,7 +179,9 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, read
             forms: tuple[str, ...] = clause_forms(words, one.statement.machine, doer, state=state)
             lead = ""
             if readable:
-                forms, lead = (_plain_form(forms, one.statement.machine),), _lead(turn)
+                # Word for word, on one line; of the output of a program the beginning.
+                plain = " ".join(forms[1 if one.statement.machine else 0].split()).rstrip(_ENDS)
+                forms, lead = (plain,), _lead(turn)
             if forms[0] and not (readable and _says_little(forms[0], turn)):
                 costs = tuple(counter.count_batch([lead + form for form in forms]))
                 # The two estimates err on different sentences: together they keep 2 % more of unseen dialogues.
@@ -190,11 +201,6 @@ def _lead(turn: Turn) -> str:
     """The speaker as the beginning of a line of a readable summary."""
     speaker = turn.speaker or turn.role
     return "" if not speaker else f"{speaker}：" if is_han(speaker[-1]) else f"{speaker}: "
-
-
-def _plain_form(forms: tuple[str, ...], machine: bool) -> str:
-    """A clause word for word on one line; only the beginning of the output of a program."""
-    return " ".join(forms[1 if machine else 0].split()).rstrip(_ENDS)
 
 
 def _says_little(text: str, turn: Turn) -> bool:
@@ -251,7 +257,9 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, CandidateFact
             untrusted=turn.role in ("tool", "function"),
             context=TurnContext(turn.role, None if before is None else before.text),
         )
-        for one in candidate_facts(source, weights=weights, least=_least_worth):
+        for one in candidate_facts(
+            source, weights=weights, least=lambda statement: _LEAST_OF_STATE if is_state(statement) else _LEAST_WORTH
+        ):
             fact, changed = one.fact, False
             normal = fact_identity(fact)
             found.pop(normal, None)
@@ -270,15 +278,6 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, CandidateFact
                     del found[name]
             found[normal] = (turn, one._replace(fact=fact), changed)
     return [*found.values()]
-
-
-def _told_as(unit: _Unit) -> StatementKind:
-    """The kind of a clause for a summary: "the database is SQLite now" is a state, although it is also a decision."""
-    return StatementKind.STATE if unit.state else unit.kind
-
-
-def _least_worth(statement: Statement) -> float:
-    return _LEAST_OF_STATE if is_state(statement) else _LEAST_WORTH
 
 
 def _value(one: CandidateFact) -> float:

@@ -158,7 +158,8 @@ class L4Compressor:
             unit = units.get(fact.id)
             if unit is None or fact.superseded_at is not None or len(fact.content) > _MOST_CHARS:
                 continue
-            subject = _subject(fact)
+            # A fact that another may supersede by its key must not disappear into one about something else.
+            subject = (str(fact.fact_type), repr(fact.metadata.get("key")), repr(fact.metadata.get("value")))
             same = (subject, fact.content, unit.tobytes())
             if same in seen:  # a repetition, which follows the first one
                 seen[same].facts.append(fact)
@@ -217,14 +218,6 @@ def _by_importance(fact: Fact) -> tuple[bool, float, float, float, str]:
     """The sort key: facts that hold first, then importance, confidence, the newest, the id."""
     newest = -fact.created_at.timestamp()
     return (fact.superseded_at is not None, -_importance(fact), -fact.confidence, newest, fact.id)
-
-
-def _subject(fact: Fact) -> tuple[str, str, str]:
-    """The attributes that facts must share to be merged.
-
-    A fact that can be superseded by its key must not be merged into a fact about something else.
-    """
-    return (str(fact.fact_type), repr(fact.metadata.get("key")), repr(fact.metadata.get("value")))
 
 
 def _joined(lists: Iterable[Sequence[str]]) -> list[str]:

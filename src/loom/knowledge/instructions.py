@@ -125,12 +125,10 @@ def instructions_of(
     for part in parts:
         own = part.get("text") if isinstance(part, Mapping) and part.get("type") in _OWN_PARTS else part
         if isinstance(own, str) and own and (start := content.find(own)) >= 0:
-            found += [_moved(one, start) for one in find_instructions(own, read)]
+            found += [
+                one._replace(span=(start + one.span[0], start + one.span[1])) for one in find_instructions(own, read)
+            ]
     return found
-
-
-def _moved(found: StandingInstruction, by: int) -> StandingInstruction:
-    return found._replace(span=(found.span[0] + by, found.span[1] + by))
 
 
 def _found(text: str) -> Iterator[StandingInstruction]:

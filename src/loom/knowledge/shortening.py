@@ -7,6 +7,7 @@ summary and their lengths.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -114,7 +115,7 @@ def clause_forms(
     body = said if tail is None or any(map(str.isdigit, tail.group())) else said[: tail.start()]
     short = _tidy(parts["padding_chinese"].sub("", parts["padding"].sub("", parts["aside"].sub("", body))))
     short = short if len(short) >= 4 else said
-    held = _held if state else _nothing
+    held: Callable[[re.Match[str]], str] | str = _held if state else ""
     terse = parts["light"].sub(held, short)
     chinese = is_chinese(said)
     if chinese:
@@ -133,10 +134,6 @@ _COPULAS: Final = ("is", "are", "是")
 
 def _held(match: re.Match[str]) -> str:
     return match.group() if match.group().strip().lower() in _COPULAS else ""
-
-
-def _nothing(match: re.Match[str]) -> str:
-    return ""
 
 
 def _tidy(text: str) -> str:

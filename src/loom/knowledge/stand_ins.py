@@ -6,6 +6,7 @@ log, word for word.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from loom.drafts import task_message
@@ -104,8 +105,9 @@ def key_statements(text: str, weight: float) -> str:
     read = text[:_READ_CHARS]
     chosen: list[Statement] = []
     room = weight
+    key = [one for one in statements(read) if one.asserted and one.weight >= _KEY_WEIGHT]
     # The heaviest first; among equals, those with more names and numbers for their length, then the earlier ones.
-    for one in sorted(filter(_is_key, statements(read)), key=lambda one: (-one.weight, -_density(one), one.start)):
+    for one in sorted(key, key=lambda one: (-one.weight, -_density(one), one.start)):
         cost = _weight(one.text)
         if cost <= room:
             chosen.append(one)
@@ -121,10 +123,6 @@ def key_statements(text: str, weight: float) -> str:
         parts.append(_one_line(one.text))
         end = one.end
     return " ".join(parts) + (_OMITTED if text[end:].strip() else "")
-
-
-def _is_key(statement: Statement) -> bool:
-    return statement.asserted and statement.weight >= _KEY_WEIGHT
 
 
 def _density(statement: Statement) -> float:
@@ -143,18 +141,12 @@ def beginning(text: str, weight: float) -> str:
     line = _one_line(text[: int(weight * 40)])
     if line.isascii():
         end = int(weight * 4)
-        return _whole_words(line, end) + _OMITTED if len(line) > end else _marked(line, text, weight)
-    left = weight
-    for position, letter in enumerate(line):
+    else:
         # As in EstimateCounter: a letter of an alphabet is a quarter of a token, any other about one.
-        left -= 0.25 if letter.isascii() else 1.0
-        if left < 0:
-            return _whole_words(line, position) + _OMITTED
-    return _marked(line, text, weight)
-
-
-def _marked(line: str, text: str, weight: float) -> str:
-    """The line, with the mark if it is not the whole text."""
+        costs = accumulate(0.25 if letter.isascii() else 1.0 for letter in line)
+        end = next((position for position, cost in enumerate(costs) if cost > weight), len(line))
+    if end < len(line):
+        return _whole_words(line, end) + _OMITTED
     return line if len(text) <= weight * 40 else line + _OMITTED
 
 

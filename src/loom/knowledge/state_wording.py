@@ -307,7 +307,6 @@ def _of_match(form: str, found: dict[str, str | None], speaker: str, renewed: bo
 def _valued(
     terms: frozenset[str], head: str, relation: str, value: str, renewed: bool, definite: bool
 ) -> State | None:
-    """The state with the sort of its value."""
     lowered = value.lower()
     words = lowered.split()
     if not words or len(words) > _MOST_WORDS or words[0] in _NO_VALUE:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from loom.checks import checked_whole
+from loom.checks import checked_mapping, checked_whole
 from loom.drafts import message_text
-from loom.errors import InvalidInput
 from loom.models.language_model import LanguageModel, LanguageModelLike, as_language_model
 from loom.text.tokens import TokenCounter, default_counter
 
@@ -194,8 +193,7 @@ def turns_of_messages(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
     """Chat messages as turns, with their id or their place in the list; calls and results of tools as text."""
     turns = []
     for place, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise InvalidInput(f"a chat message is a mapping with a role, not {type(message).__name__}")
+        checked_mapping(message, "a chat message")
         name, role, made = message.get("name"), message.get("role"), message.get("created_at")
         turns.append(
             Turn(

@@ -240,8 +240,7 @@ def _search_nodes(file: GraphFile, given: Json) -> tuple[Any, Json]:
     graph, query = file.read(), given["query"].lower()
 
     def matches(entity: Json) -> bool:
-        texts = (entity["name"], entity["entityType"], *entity["observations"])
-        return any(query in one.lower() for one in texts)
+        return any(query in one.lower() for one in (entity["name"], entity["entityType"], *entity["observations"]))
 
     return _around(graph, [one for one in graph.entities if matches(one)])
 

@@ -274,7 +274,6 @@ class MemoryCompactor:
         return {seq: record for seq, record in records.items() if seq not in self._settled}
 
     def _room(self, stretch: Sequence[Record]) -> int:
-        """The most tokens of a summary."""
         return math.floor(self.config.summary_ratio * sum(record.tokens for record in stretch))
 
     def _summarize(self, publish: Publish, stretch: _Stretch) -> tuple[str, bool, int]:

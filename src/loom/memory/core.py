@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loom.checks import checked_items
+from loom.checks import checked_instance, checked_items
 from loom.drafts import NO_ATTRIBUTES, Attributes, checked_text
 from loom.errors import InvalidInput
 from loom.memory.layers import KnowledgeLayer, MemoryLayer, PriorityTokenLayer, SummaryLayer, TokenBudgetLayer
@@ -82,8 +82,7 @@ class LoomMemory(MemoryVerbs):
     @property
     def layers(self) -> Mapping[MemoryTier, MemoryLayer[Any]]:
         """The four tiers, all with the same interface."""
-        tiers = (self.l1, self.l2, self.l3, self.l4)
-        return {layer.tier: layer for layer in tiers}
+        return {layer.tier: layer for layer in (self.l1, self.l2, self.l3, self.l4)}
 
     @property
     def l1_token_budget(self) -> int:
@@ -121,8 +120,7 @@ class LoomMemory(MemoryVerbs):
         It enters L1, and L2 if its importance is above the profile's threshold; with another `tier`, that tier alone.
         The importance is the given one, else that in the task's metadata, else that of its action.
         """
-        if not isinstance(task, Task):
-            raise InvalidInput(f"add_task() takes a Task, not {type(task).__name__}")
+        checked_instance(task, Task, "the task of add_task()")
         attributes = NO_ATTRIBUTES._replace(importance=importance, session_id=session_id)
         draft = self._drafter.task(task, None, attributes)
         return self._tiers.write(

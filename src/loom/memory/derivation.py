@@ -316,8 +316,7 @@ class Derivation:
     def _earlier(self, record: Record) -> list[Record]:
         """The last turns before a record in its session, oldest first, without tool and web text, which could attach
         its own names to the references of others."""
-        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
-        found = self._scan_readable(wanted, _EARLIER_TURNS, record.seq)
+        found = self._turns_beside(record, _EARLIER_TURNS)
         trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
         return trusted[::-1]
 
@@ -329,10 +328,9 @@ class Derivation:
         """
         if record.session_id is None or record.name is None:
             return False
-        wanted = Filter(node=record.node, session_id=record.session_id, derived=False)
         around = [
-            *self._scan_readable(wanted, _AROUND, record.seq),
-            *self._scan_readable(wanted, _AROUND, record.seq, newest_first=False),
+            *self._turns_beside(record, _AROUND, history=False),
+            *self._turns_beside(record, _AROUND, history=False, newest_first=False),
         ]
         if any(one.role not in (None, "user") for one in around):
             return False
@@ -340,17 +338,17 @@ class Derivation:
 
     def _before(self, record: Record) -> str:
         """The last record before a record in its session; None at the beginning of the session."""
-        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=True)
-        found = self._scan_readable(wanted, 1, record.seq)
+        found = self._turns_beside(record, 1)
         return found[0].content if found else ""
 
-    def _scan_readable(
-        self, wanted: Filter, limit: int, number: int, *, newest_first: bool = True
+    def _turns_beside(
+        self, record: Record, limit: int, *, history: bool = True, newest_first: bool = True
     ) -> Sequence[Record]:
-        """The records next to a sequence number, before or after it; none if one of them is damaged, because that
-        must not stop the work."""
+        """The records next to another in its session, before or after it; none if one of them is damaged, because
+        that must not stop the work."""
+        wanted = Filter(node=record.node, session_id=record.session_id, derived=False, history=history)
         try:
-            return self._store.scan(wanted, limit=limit, after=number, newest_first=newest_first).records
+            return self._store.scan(wanted, limit=limit, after=record.seq, newest_first=newest_first).records
         except CorruptStore:
             return ()
 
@@ -676,7 +674,6 @@ def _lenders(words: Sequence[str], record: Record, earlier: Sequence[Record]) ->
 
 
 def _stored(record: Record) -> ExtractedFact:
-    """The stored form of an extracted fact."""
     data = record.data if isinstance(record.data, dict) else {}
     metadata = data.get("metadata", {})
     return ExtractedFact(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from loom.checks import checked_instance
 from loom.errors import InvalidInput
 from loom.fractal.memory import AccessPolicy, MemoryEntry, MemoryScope, ScopedMemory, Scopes, in_thread
 from loom.fractal.sync import MemorySyncManager
@@ -54,8 +55,7 @@ class MemoryManager(LoomMemory, ScopedMemory):
                 "SharedMemoryPool('team', store=memory.store)"
             )
         if parent is not None:
-            if not isinstance(parent, MemoryManager):
-                raise InvalidInput(f"a parent is a MemoryManager, not {type(parent).__name__}")
+            checked_instance(parent, MemoryManager, "a parent")
             if store is None:
                 store = parent.store
                 if "embedder" not in options and "embedding_provider" not in options:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from loom.protocol import new_id, utc_now
-from loom.storage.contract import Draft, Filter, ForgetReceipt, Record, Store
+from loom.storage.contract import Draft, Filter, Record, Store
 from loom.types import MemoryType, Trust
 
 __all__ = ["InMemorySegmentStore", "LogSegmentStore", "MemorySegment", "SegmentStore"]
@@ -99,8 +99,7 @@ class LogSegmentStore:
     def cleanup(self, before_timestamp: datetime) -> int:
         """Forget the older segments that were stored here for good. Other records stay."""
         wanted = Filter(node=self._node, until=before_timestamp, where={_MARK: True}, history=True)
-        receipt: ForgetReceipt = self._store.forget(wanted)
-        return len(receipt.ids)
+        return len(self._store.forget(wanted).ids)
 
 
 _MARK = "segment"

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from loom.checks import checked_mapping, checked_object, checked_whole
+from loom.checks import checked_instance, checked_mapping, checked_object, checked_whole
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
 from loom.protocol import Closing, Task
@@ -115,7 +115,7 @@ class SharedMemoryPool(Closing):
         checked_version(expected_version)
         if metadata is not None:
             checked_mapping(metadata, "the metadata of write()")
-        writer = _checked_writer(writer_id)
+        writer = checked_instance(writer_id, str, "writer_id")
         entry = await self._backend.run(lambda: self._backend.put(key, content, writer, expected_version, metadata))
         await self._tell("shared_pool.write", key, entry.version, writer)
         return entry
@@ -160,7 +160,7 @@ class SharedMemoryPool(Closing):
         its version numbers."""
         checked_key(key)
         checked_version(expected_version)
-        writer = _checked_writer(writer_id)
+        writer = checked_instance(writer_id, str, "writer_id")
         version = await self._backend.run(lambda: self._backend.remove(key, writer, expected_version))
         if version:
             await self._tell("shared_pool.delete", key, version, writer)
@@ -510,12 +510,6 @@ def _copied(value: Any, key: str) -> Any:
             f"the value for {key!r} cannot be copied ({type(error).__name__}); a pool holds copies, so that no "
             "reader changes what another reads: share plain data"
         ) from error
-
-
-def _checked_writer(writer: object) -> str:
-    if not isinstance(writer, str):
-        raise InvalidInput(f"writer_id is the name of a node, not {writer!r}")
-    return writer
 
 
 def _checked_prefix(prefix: object) -> str:

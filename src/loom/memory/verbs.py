@@ -611,8 +611,7 @@ class MemoryVerbs(Closing):
         """
         if not filters.keys() & {"kind", "derived", "ids"}:
             filters["derived"] = False
-        wanted = Filter.of("list", **filters)
-        return self._store.scan(wanted, limit=limit, after=after, newest_first=newest_first)
+        return self._store.scan(Filter.of("list", **filters), limit=limit, after=after, newest_first=newest_first)
 
     def matrix(self) -> dict[tuple[str, str], dict[str, int]]:
         """How many memories are in each cell of the matrix of three dimensions, as states and as events.
@@ -751,8 +750,7 @@ class MemoryVerbs(Closing):
         return sources
 
     def _as_fact(self, record: Record) -> Fact:
-        sources = self.sources_of(record)
-        return record_as_fact(record, self._store.uses(record.seq, self._node), sources)
+        return record_as_fact(record, self._store.uses(record.seq, self._node), self.sources_of(record))
 
     def _records_of(self, hits: Sequence[Hit]) -> builtins.list[Record]:
         """The records of hits, each in the version that was found."""
@@ -1016,8 +1014,8 @@ class MemoryVerbs(Closing):
         return "open its file there: loom.open(path)"
 
     def __repr__(self) -> str:
-        place = self._store.location
-        return f"<{type(self).__name__} {self._node!r} {place} namespace={self._store.namespace!r}>"
+        store = self._store
+        return f"<{type(self).__name__} {self._node!r} {store.location} namespace={store.namespace!r}>"
 
 
 def checked_id(verb: str, given: object, what: str = "an id") -> str:

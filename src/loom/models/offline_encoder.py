@@ -114,7 +114,6 @@ def _by_beginning(pieces: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _charsmap(module: Any, data: bytes, start: int) -> bytes:
-    """The rules that normalise characters."""
     (trainer, size), *_ = module._parse_fields(data, start, len(data))[3]
     (rules, length), *_ = module._parse_fields(data, trainer, trainer + size)[2]
     return data[rules : rules + length]

@@ -114,9 +114,7 @@ class Notebook(Closing):
     @property
     def memory(self) -> MemoryManager:
         """The memory behind the files."""
-        if self._memory is None:
-            raise InvalidInput("a notebook in minimal mode has its compact memory alone")
-        return self._memory
+        return self._full("memory")
 
     @property
     def pages(self) -> Pages:

@@ -229,8 +229,7 @@ class Pages:
         """Forget all versions of a page but the text it has now, and so every section that was taken out."""
         with self._locked():
             self._sync_one(page)
-            record = self._required(page)
-            return self._forget_earlier(page, record)
+            return self._forget_earlier(page, self._required(page))
 
     def learned(self, page: Page) -> dict[str, list[str]]:
         """Return the digests of the lines of all versions that were learned from memories, with the ids of these."""

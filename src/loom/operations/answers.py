@@ -136,8 +136,14 @@ class Kept(Answer):
 
     @classmethod
     def of(cls, receipt: Receipt) -> Kept:
-        tier = str(receipt.tier)
-        return cls(receipt.id, tier, receipt.tokens, receipt.version, receipt.created, receipt.note or None)
+        return cls(
+            receipt.id,
+            str(receipt.tier),
+            receipt.tokens,
+            receipt.version,
+            receipt.created,
+            receipt.note or None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,9 +341,15 @@ class FactItem:
 
     @classmethod
     def of(cls, fact: Fact) -> FactItem:
-        kind = str(fact.fact_type)
-        sources = tuple(fact.sources)
-        return cls(fact.id, fact.content, kind, fact.confidence, fact.created_at, fact.superseded_at, sources)
+        return cls(
+            fact.id,
+            fact.content,
+            str(fact.fact_type),
+            fact.confidence,
+            fact.created_at,
+            fact.superseded_at,
+            tuple(fact.sources),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,7 @@ def summaries(
     history: Annotated[bool, About("also those that were rejected or undone")] = False,
 ) -> Summaries:
     """Lists the newest first."""
-    found = memory.summaries(session_id, limit=limit, history=history)
-    return Summaries(tuple(map(SummaryItem.of, found)))
+    return Summaries(tuple(map(SummaryItem.of, memory.summaries(session_id, limit=limit, history=history))))
 
 
 @operation(
@@ -209,8 +208,7 @@ def promote(
 ) -> Moved:
     """Moves it to the working tier, or into the window of recent memories, where it stays until others are brought
     there. Ends with 1 if the memory was not moved."""
-    done = memory.promote(id, to)
-    return Moved(id, to, done.refused.get(id))
+    return Moved(id, to, memory.promote(id, to).refused.get(id))
 
 
 @operation(

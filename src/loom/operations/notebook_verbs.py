@@ -229,8 +229,8 @@ def notebook_compare(
 ) -> Trials:
     """Every finished session records the variant in use. A session without a verdict is neither a success nor a
     failure."""
-    notebook = open_notebook(memory, folder, agent)
-    return Trials(tuple(map(TrialItem.of, notebook.variants.compare(versions=versions))))
+    trials = open_notebook(memory, folder, agent).variants.compare(versions=versions)
+    return Trials(tuple(map(TrialItem.of, trials)))
 
 
 @operation(

@@ -120,9 +120,8 @@ class _Chat:
         ]
 
     def _finish(self, answer: Answer) -> str:
-        if answer.stop == "end":
-            return "tool_calls" if answer.calls else "stop"
-        return "length" if answer.stop == "length" else "content_filter"
+        ends = {"end": "tool_calls" if answer.calls else "stop", "length": "length", "refusal": "content_filter"}
+        return ends[answer.stop]
 
     def _usage(self, usage: Usage) -> Json:
         return {
@@ -217,9 +216,8 @@ class _Messages:
         return marked[-1] if marked else 0
 
     def _stop(self, answer: Answer) -> str:
-        if answer.stop == "end":
-            return "tool_use" if answer.calls else "end_turn"
-        return "max_tokens" if answer.stop == "length" else "refusal"
+        ends = {"end": "tool_use" if answer.calls else "end_turn", "length": "max_tokens", "refusal": "refusal"}
+        return ends[answer.stop]
 
     def _usage(self, usage: Usage) -> Json:
         return {

@@ -163,7 +163,6 @@ class TierController:
         return self.monitor
 
     def _judge_lookups(self, hits: int, misses: int) -> None:
-        """Gauge the hit rate."""
         if hits + misses:
             self.monitor.gauge(Measure.WORKING_HIT_RATE, hits / (hits + misses), hits + misses)
 

@@ -13,7 +13,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -691,29 +691,30 @@ class Tiers:
 
         Returns the number of records that left.
         """
+        if tier is L1:
+            return self._leaving(lambda transaction, _: self._shorten_window(transaction, tokens))
+        return self._leaving(lambda transaction, rules: self._relieve(transaction, tier, tokens, rules))
+
+    def clear(self, tier: MemoryTier) -> int:
+        """Empty a tier; its records stay in the log. Returns their number."""
+        if tier is L1:
+            return self._leaving(lambda transaction, _: self._shorten_window(transaction, math.inf))
+        return self._leaving(
+            lambda transaction, _: transaction.leave(
+                [*transaction.sizes(self.node, tier)], tier, self.node, "cleared"
+            )
+        )
+
+    def _leaving(self, leave: Callable[[Transaction, TierRules], int]) -> int:
+        """Let records leave, and make room where they went."""
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
-            if tier is L1:
-                count = self._shorten_window(transaction, tokens)
-            else:
-                count = self._relieve(transaction, tier, tokens, rules)
+            count = leave(transaction, rules)
             room = self._make_room(transaction, rules)
         self.notify_rebalanced(room)
         return count
 
-    def clear(self, tier: MemoryTier) -> int:
-        """Empty a tier; its records stay in the log. Returns their number."""
-        with self.store.transaction() as transaction:
-            if tier is L1:
-                count = self._shorten_window(transaction, sum(size for _, size in transaction.window(self.node)))
-            else:
-                everyone = [*transaction.sizes(self.node, tier)]
-                count = transaction.leave(everyone, tier, self.node, "cleared")
-            room = self._make_room(transaction, self._rules_in(transaction))
-        self.notify_rebalanced(room)
-        return count
-
-    def _shorten_window(self, transaction: Transaction, tokens: int) -> int:
+    def _shorten_window(self, transaction: Transaction, tokens: float) -> int:
         freed = count = 0
         last = 0
         back = transaction.sizes(self.node, FOCUS)

@@ -74,8 +74,7 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def _held(self) -> dict[int, int]:
         """Sequence number and size of each record in the tier, oldest arrival first."""
-        residents = self._tiers.store.residents(self._tiers.node, self.tier)
-        return {one.record: one.tokens for one in residents}
+        return {one.record: one.tokens for one in self._tiers.store.residents(self._tiers.node, self.tier)}
 
     def _read(self, numbers: Iterable[int]) -> dict[int, Record]:
         return self._tiers.store.records(numbers)

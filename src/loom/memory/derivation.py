@@ -337,7 +337,7 @@ class Derivation:
         return any(one.name not in (None, record.name) for one in around)
 
     def _before(self, record: Record) -> str:
-        """The last record before a record in its session; None at the beginning of the session."""
+        """The text of the last record before a record in its session; empty at the beginning of the session."""
         found = self._turns_beside(record, 1)
         return found[0].content if found else ""
 

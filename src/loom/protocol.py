@@ -18,6 +18,7 @@ from itertools import count
 from threading import RLock
 from typing import (
     Any,
+    ClassVar,
     Literal,
     NoReturn,
     Protocol,
@@ -289,15 +290,14 @@ class NodeProtocol(Protocol):
 class Uncopied:
     """The base of objects that cannot be copied or pickled, because their resources are open in this process."""
 
+    # What to do instead of sending it to another process.
+    _elsewhere: ClassVar[str] = "make another one there"
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise InvalidInput(
             f"{type(self).__name__} cannot be copied, pickled or sent to another process, because what it holds is "
-            f"open in this one; {self._elsewhere()}"
+            f"open in this one; {self._elsewhere}"
         )
-
-    def _elsewhere(self) -> str:
-        """Return what to do instead of sending it to another process."""
-        return "make another one there"
 
 
 class Closing(Uncopied):

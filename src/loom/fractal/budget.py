@@ -426,7 +426,8 @@ class QualityEvaluator:
 
         If the model fails or its answer is unusable, the heuristic decides and `note` says so.
         """
-        asked, said, failed = task_description(task), _said(result), _failed(result)
+        asked, said = task_description(task), _said(result)
+        failed = isinstance(result, Task) and result.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)
         errors += failed
         if self._model is None:
             return _by_words(asked, said, context, errors, failed)
@@ -462,7 +463,3 @@ def _said(result: Any) -> str:
     if isinstance(result, Task):
         result = result.error if result.result is None else result.result
     return "" if result is None else value_text(result)
-
-
-def _failed(result: Any) -> bool:
-    return isinstance(result, Task) and result.status in (TaskStatus.FAILED, TaskStatus.CANCELLED)

@@ -502,6 +502,8 @@ class FractalMemory(ScopedMemory, Closing):
     is opened here and closed by `close`.
     """
 
+    _elsewhere = "make one over the same store there: FractalMemory(node_id, store=path)"
+
     def __init__(
         self,
         node_id: str | None = None,
@@ -541,9 +543,6 @@ class FractalMemory(ScopedMemory, Closing):
     def node_id(self) -> str:
         """The name of the node."""
         return self._scopes.node_id
-
-    def _elsewhere(self) -> str:
-        return "make one over the same store there: FractalMemory(node_id, store=path)"
 
     def close(self) -> None:
         """Close the store if this object opened it. Safe to call twice."""

@@ -282,13 +282,6 @@ _PLAIN_LENGTH: Final = 60
 _LENGTHS: Final = (30, 60, 100, 150, 220)
 
 
-def _is_note(found: Sequence[Statement]) -> bool:
-    """Whether a turn is a note: every statement asserts something, apart from greetings."""
-    return all(statement.asserted or statement.kind is StatementKind.SMALL_TALK for statement in found) and any(
-        statement.asserted for statement in found
-    )
-
-
 def features(
     found: Sequence[Statement], context: TurnContext | None = None, wanted: Sequence[bool] | None = None
 ) -> list[tuple[str, ...]]:
@@ -305,7 +298,9 @@ def features(
     beside = ["-", *(str(min(count, 3)) for count in counts), "-"]
     total = sum(counts)
     last = len(found) - 1
-    note = _is_note(found)
+    # In a note every statement asserts something, apart from greetings.
+    asserted = [one.asserted for one in found if one.asserted or one.kind is not StatementKind.SMALL_TALK]
+    note = bool(asserted) and all(asserted)
     role = "user" if context is None else _ROLES.get(context.role or "user", "assistant")
     asked = [] if context is None else _asked(context.before)
     of_turn = [

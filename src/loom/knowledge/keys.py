@@ -251,7 +251,8 @@ def contradicts(newer: ExtractedFact, older: ExtractedFact) -> bool:
         # "It's the 27th" has no subject of its own to compare.
         return False
     if older.value is not None:
-        return _same_value(newer.replaces, older.value)
+        new, old = newer.replaces, older.value
+        return new in old.split() or old.endswith(new) or new.endswith(old)
     said = normal_text(older.content.partition(": ")[2])
     return (
         re.search(rf"(?<![\w.]){re.escape(newer.replaces)}(?![\w.])", said) is not None
@@ -280,7 +281,3 @@ def apply_correction(newer: ExtractedFact, older: ExtractedFact) -> ExtractedFac
     return replace(
         newer, content=content, label=older.label, fact_type=older.fact_type, kind=older.kind, key=older.key
     )
-
-
-def _same_value(first: str, second: str) -> bool:
-    return first == second or first in second.split() or second.endswith(first) or first.endswith(second)

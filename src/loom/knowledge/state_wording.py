@@ -323,7 +323,9 @@ def _valued(
         relation = CHANGED if relation == CHANGED else "is" if relation in ("is", "in") else relation.split()[0]
     elif amount is not None and not re.match(r" ?(?:to|-|–) ?\d", amount["unit"]):
         relation = "is" if relation == "in" else relation
-        sort, unit = "number", _unit(amount["unit"].replace("%", " percent"))
+        measured = _terms(amount["unit"].replace("%", " percent"), "")
+        # "1 request" and "900 requests" have the same unit.
+        sort, unit = "number", " ".join(sorted(one.removesuffix("s") if len(one) > 3 else one for one in measured))
     elif words[0] in ("a", "an"):
         sort = "kind"
     elif _MANNER.fullmatch(words[-1]) and value.islower():
@@ -356,11 +358,6 @@ def _terms(text: str, speaker: str) -> frozenset[str]:
         elif word not in _DROPPED:
             found.add(_SAME_TERM.get(word, word))
     return frozenset(found)
-
-
-def _unit(text: str) -> str:
-    """The words of a unit, so that "1 request" and "900 requests" have the same."""
-    return " ".join(sorted(word.removesuffix("s") if len(word) > 3 else word for word in _terms(text, "")))
 
 
 def _plain(value: str) -> str:

@@ -79,6 +79,8 @@ class SharedMemoryPool(Closing):
     deletion publishes it.
     """
 
+    _elsewhere = "make one over the same store there: SharedMemoryPool(pool_id, store=path)"
+
     def __init__(
         self,
         pool_id: str = "default",
@@ -193,9 +195,6 @@ class SharedMemoryPool(Closing):
         self._backend.wake()
         if self._opened is not None:
             self._opened.close()
-
-    def _elsewhere(self) -> str:
-        return "make one over the same store there: SharedMemoryPool(pool_id, store=path)"
 
     def __repr__(self) -> str:
         return f"<SharedMemoryPool {self.pool_id!r} in {self._backend.name}>"

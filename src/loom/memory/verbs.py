@@ -152,6 +152,8 @@ class MemoryVerbs(Closing):
     context manager, or call `close()`.
     """
 
+    _elsewhere = "open its file there: loom.open(path)"
+
     def __init__(
         self,
         node_id: str | None = None,
@@ -1009,9 +1011,6 @@ class MemoryVerbs(Closing):
         self._store.remove_chores(self, self._migration, self._controller)
         if self._owns_store:
             self._store.close()
-
-    def _elsewhere(self) -> str:
-        return "open its file there: loom.open(path)"
 
     def __repr__(self) -> str:
         store = self._store

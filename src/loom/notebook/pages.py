@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,19 +99,8 @@ class Synced:
         return Synced(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
-@dataclass(slots=True)
-class _Doing:
-    read: list[str] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    conflicts: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-
-    def done(self) -> Synced:
-        return Synced(*(tuple(dict.fromkeys(getattr(self, name))) for name in Synced.__slots__))
+_Doing = defaultdict[str, list[str]]
+# The lists of `Synced` while they grow, by their names, and `unreadable`: the errors of pages that were not read.
 
 
 class _Base(NamedTuple):
@@ -294,10 +284,11 @@ class Pages:
 
     def sync(self, pages: Iterable[Page]) -> Synced:
         """Make files and memories equal. One page that cannot be read does not stop the others."""
-        return self._synced_all(pages).done()
+        doing = self._synced_all(pages)
+        return Synced(*(tuple(dict.fromkeys(doing[name])) for name in Synced.__slots__))
 
     def _synced_all(self, pages: Iterable[Page]) -> _Doing:
-        doing = _Doing()
+        doing: _Doing = defaultdict(list)
         with self._locked():
             state = self._state()
             changed: dict[str, _Base | None] = {}
@@ -306,8 +297,8 @@ class Pages:
                     try:
                         base = self._synced(page, state.get(page.path), doing)
                     except LoomError as error:
-                        doing.problems.append(problem_of(page.path, self._root / page.path, error))
-                        doing.unreadable.append(str(error))
+                        doing["problems"].append(problem_of(page.path, self._root / page.path, error))
+                        doing["unreadable"].append(str(error))
                         continue
                     if base != state.get(page.path):
                         changed[page.path] = base
@@ -318,17 +309,17 @@ class Pages:
 
     def _sync_one(self, page: Page) -> None:
         doing = self._synced_all([page])
-        if doing.unreadable:
-            raise InvalidInput(doing.unreadable[0])
+        if doing["unreadable"]:
+            raise InvalidInput(doing["unreadable"][0])
 
     def _synced(self, page: Page, base: _Base | None, doing: _Doing) -> _Base | None:
         path = place_in(self._root, page.path)
         file = read_text(path) if exists(path) else None
         record = self._record(page)
         if file is not None:
-            doing.problems += [f"{page.path}, line {line}: {what}" for line, what in flaws(file)]
+            doing["problems"] += [f"{page.path}, line {line}: {what}" for line, what in flaws(file)]
             if has_conflict(file):
-                doing.conflicts.append(page.path)
+                doing["conflicts"].append(page.path)
         if exists(displaced_path(path)):
             file, record, base = self._recovered(page, path, file, record)
         if file is None:
@@ -342,11 +333,11 @@ class Pages:
         if base is not None and base.digest == _digest(file):
             return self._written(page, file, record, doing) if page.writable else base
         if not file.strip():
-            doing.missing.append(page.path)  # an emptied file is a request too
+            doing["missing"].append(page.path)  # an emptied file is a request too
             return base
         if not page.writable or (base is not None and base.version == record.version):
-            doing.read.append(page.path)
-            doing.removed += [f"{page.path}#{one}" for one in removed_headings(record.content, file)]
+            doing["read"].append(page.path)
+            doing["removed"] += [f"{page.path}#{one}" for one in removed_headings(record.content, file)]
             return _agreed(self._store(page, file, self._trust_of(page)))
         return self._merged(page, base, file, record, doing)
 
@@ -355,17 +346,17 @@ class Pages:
             return None
         if base is None and page.writable:
             return self._written(page, None, record, doing)
-        doing.missing.append(page.path)
+        doing["missing"].append(page.path)
         return base
 
     def _without_memory(self, page: Page, base: _Base | None, file: str, doing: _Doing) -> _Base | None:
         if base is not None and base.digest == _digest(file) and page.writable and self._was_forgotten(base):
             self._remove(page)  # a forgotten record is in no file
-            doing.forgotten.append(page.path)
+            doing["forgotten"].append(page.path)
             return None
         if not file.strip():
             return None
-        doing.read.append(page.path)
+        doing["read"].append(page.path)
         return _agreed(self._store(page, file, self._trust_of(page)))
 
     def _merged(self, page: Page, base: _Base | None, file: str, record: Record, doing: _Doing) -> _Base:
@@ -377,8 +368,8 @@ class Pages:
             return self._written(page, file, record, doing)
         made = merged(versions.get(base.version, "") if base is not None else "", file, record.content)
         if made.conflicts:
-            doing.conflicts.append(page.path)
-        doing.read.append(page.path)
+            doing["conflicts"].append(page.path)
+        doing["read"].append(page.path)
         return self._written(page, file, self._edited(page, file, made.text, record), doing)
 
     def _edited(self, page: Page, edit: str, made: str, record: Record) -> Record:
@@ -391,12 +382,12 @@ class Pages:
         path = place_in(self._root, page.path)
         for _ in range(_TRIES):
             edit = replace_text(path, record.content, file)
-            doing.written.append(page.path)
+            doing["written"].append(page.path)
             if edit is None:
                 return _agreed(record)
             made = merged(file or "", edit, record.content)
             if made.conflicts:
-                doing.conflicts.append(page.path)
+                doing["conflicts"].append(page.path)
             file, record = record.content, self._edited(page, edit, made.text, record)
             displaced_path(path).unlink()
         raise InvalidInput(f"{path} is saved by another program all the time; sync again later")

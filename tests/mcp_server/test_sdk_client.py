@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 import loom
 from loom.mcp import TOOLS
-from loom.mcp.guidance import INSTRUCTIONS
+from loom.mcp.for_models import INSTRUCTIONS
 from tests.mcp_server.sessions import RawServer, parameters, talk, text_of
 
 SIX = {"remember", "recall", "context", "update", "forget", "stats"}

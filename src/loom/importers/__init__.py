@@ -14,10 +14,9 @@ from loom.lazy import lazy_names
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from loom.importers.exporting import ExportResult, export_jsonl
+    from loom.importers.exporting import ExportResult, export_jsonl, export_markdown
     from loom.importers.histories import HistoryResult, import_history
     from loom.importers.importing import ImportResult, SkippedLine, import_jsonl
-    from loom.importers.markdown_export import export_markdown
     from loom.importers.messages import ImportProblem
 
 __all__ = [
@@ -33,10 +32,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "exporting": ("ExportResult", "export_jsonl"),
+    "exporting": ("ExportResult", "export_jsonl", "export_markdown"),
     "histories": ("HistoryResult", "import_history"),
     "importing": ("ImportResult", "SkippedLine", "import_jsonl"),
-    "markdown_export": ("export_markdown",),
     "messages": ("ImportProblem",),
 }
 

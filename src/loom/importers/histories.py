@@ -209,7 +209,7 @@ def _read(file: SourceFile, of: HistoryFormat, writer: HistoryWriter, wanted: _W
 # --- writing -------------------------------------------------------------------------------------------------
 
 
-# Mail addresses and telephone numbers stay: they are what a person asks a memory for.
+# Mail addresses and telephone numbers stay: people ask a memory for them.
 _MASKED_KINDS: Final = frozenset({SensitiveKind.API_KEY, SensitiveKind.SECRET, SensitiveKind.CREDIT_CARD})
 # A secret has a digit, or follows its name.
 _MAY_HOLD_ONE: Final = re.compile(

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 import loom
 from loom.errors import InvalidInput, LoomError
-from loom.mcp.guidance import INSTRUCTIONS, PROMPT_DESCRIPTION, RESOURCE_DESCRIPTION
+from loom.mcp.for_models import INSTRUCTIONS, PROMPT_DESCRIPTION, RESOURCE_DESCRIPTION, core_text, shown, structured
 from loom.operations.catalogue import OPERATIONS
 from loom.operations.table import Operation
 
@@ -199,8 +199,6 @@ def _called(operation: Operation, holder: MemoryHolder, arguments: Mapping[str, 
         answer = operation.call(holder.get(), given)
     except (LoomError, OSError) as error:
         return types.CallToolResult(content=[_text(str(error))], is_error=True)
-    from loom.mcp.for_models import shown, structured
-
     return types.CallToolResult(content=[_text(shown(answer))], structured_content=structured(answer))
 
 
@@ -218,8 +216,6 @@ def _text(text: str) -> types.TextContent:
 
 
 def _core_of(holder: MemoryHolder) -> str:
-    from loom.mcp.for_models import core_text
-
     return core_text(holder.get())
 
 
@@ -246,8 +242,6 @@ def _prompted(holder: MemoryHolder, arguments: Mapping[str, str]) -> types.GetPr
         )
     except LoomError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from None
-    from loom.mcp.for_models import shown
-
     message = types.PromptMessage(role="user", content=_text(shown(answer)))
     return types.GetPromptResult(description=PROMPT_DESCRIPTION, messages=[message])
 

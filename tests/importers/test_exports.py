@@ -17,7 +17,7 @@ from loom.cli import main
 from loom.errors import InvalidInput, ReadOnly, StoreUnavailable
 from loom.everyday import Memory
 from loom.importers import ImportResult, export_jsonl, import_jsonl
-from loom.importers.lines import LARGEST_LINE
+from loom.importers.json_reader import LARGEST_VALUE
 from loom.protocol import Task
 from loom.storage.contract import Dimensions
 
@@ -246,7 +246,7 @@ def test_progress_is_told_while_records_are_done(exported: Path, tmp_path: Path)
         ({**RECORD, "__class__": "os.system"}, "does not know"),
         ({one: RECORD[one] for one in RECORD if one != "kind"}, "has no kind"),
         ({**RECORD, "content": "x" * (16 * 1024 * 1024 + 1)}, "larger than"),
-        (b" " * (LARGEST_LINE + 1) + b"\n", "longer than"),
+        (b" " * (LARGEST_VALUE + 1) + b"\n", "longer than"),
     ],
     ids=range(28),
 )

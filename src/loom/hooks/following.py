@@ -22,7 +22,7 @@ from loom.everyday import Memory
 from loom.importers import claude_code, codex
 from loom.importers.codex import RolloutState
 from loom.importers.histories import HistoryWriter
-from loom.importers.lines import lines_of
+from loom.importers.json_reader import lines_of
 from loom.importers.messages import ImportProblem, Read, SourceFile
 from loom.storage.contract import Entry, Transaction
 

@@ -1,7 +1,7 @@
 """Memories from and to files of other forms: histories of other programs, and exports of our own.
 
 `histories` imports whatever `recognising` knows. Each format has a module that reads it into `messages`;
-`source_files` opens the files, `json_reader` and `lines` read them within bounds. Our own
+`source_files` opens the files, `json_reader` reads them within bounds. Our own
 JSON Lines: `record_lines` is the format, `exporting` writes it, `importing` reads it. docs/importing.md describes all
 of it. A copy of everything, with tiers, vectors and uses, is a snapshot (`loom.snapshots`).
 """

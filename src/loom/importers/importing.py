@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 from loom.checks import checked_path
 from loom.drafts import Attributes
 from loom.errors import Conflict, InvalidInput
-from loom.importers.lines import LARGEST_LINE, Line, lines_of
+from loom.importers.json_reader import LARGEST_VALUE, Line, lines_of
 from loom.importers.record_lines import RecordLine, check_header, parsed
 from loom.memory.verbs import MemoryVerbs
 from loom.storage.contract import MAX_TEXT_BYTES, UNCONFIRMED, Draft, Reads, Record, Transaction
@@ -78,10 +78,10 @@ def import_jsonl(
 
 
 def _first_line(file: BinaryIO) -> bytes:
-    line = file.readline(LARGEST_LINE + 1)
+    line = file.readline(LARGEST_VALUE + 1)
     if not line.strip():
         raise InvalidInput("the file is no export of loom: its first line is empty")
-    if len(line) > LARGEST_LINE:
+    if len(line) > LARGEST_VALUE:
         raise InvalidInput("the file is no export of loom: its first line does not end")
     return line
 
@@ -242,7 +242,7 @@ def may_instruct(draft: Draft) -> bool:
 def _record_of(text: bytes | None) -> RecordLine | int | None:
     """Return the record of a line or the count of the last line, None for an empty line."""
     if text is None:
-        raise InvalidInput(f"it is longer than {LARGEST_LINE:,} bytes")
+        raise InvalidInput(f"it is longer than {LARGEST_VALUE:,} bytes")
     found = parsed(text) if text.strip() else None
     if isinstance(found, RecordLine) and len(found.content.encode()) > MAX_TEXT_BYTES:
         raise InvalidInput(f"its text is larger than the {MAX_TEXT_BYTES:,} bytes of one record")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn
 
 from loom.errors import InvalidInput
 
-__all__ = ["CHUNK", "LARGEST_VALUE", "CutFile", "JsonReader", "MalformedValue", "parsed_json"]
+__all__ = ["CHUNK", "LARGEST_VALUE", "CutFile", "JsonReader", "Line", "MalformedValue", "lines_of", "parsed_json"]
 
 LARGEST_VALUE: Final = 64 * 1024 * 1024
-"""The largest value that is read as a whole, in bytes: four times the largest text of a record."""
+"""The largest value or line that is read as a whole, in bytes: four times the largest text of a record."""
 
 CHUNK: Final = 1 << 22
 """How many bytes are read from the file at once."""
@@ -318,3 +318,26 @@ def _end(pattern: re.Pattern[bytes], buffer: bytes, at: int) -> int:
     found = pattern.match(buffer, at)
     assert found is not None  # each pattern matches the empty text
     return found.end()
+
+
+# --- JSON Lines -----------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A line and its number, from 1. `text` is None if the line is longer than the limit."""
+
+    number: int
+    text: bytes | None
+
+
+def lines_of(file: BinaryIO, after: int = 0, largest: int = LARGEST_VALUE) -> Iterator[Line]:
+    """Yield the lines of a file from behind line `after`. Of an oversize line only a part is held in memory."""
+    number = after
+    while line := file.readline(largest + 1):
+        number += 1
+        if len(line) <= largest:
+            yield Line(number, line)
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(1 << 20)
+        yield Line(number, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, BinaryIO, Final
 
-from loom.importers.lines import lines_of
+from loom.importers.json_reader import lines_of
 from loom.importers.messages import HistoryMessage, ImportProblem, Read, SourceFile, digest_id, moment_of
 
 __all__ = ["NAME", "read"]

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO, NamedTuple
 
 from loom.errors import InvalidInput
-from loom.importers.json_reader import parsed_json
-from loom.importers.lines import lines_of
+from loom.importers.json_reader import lines_of, parsed_json
 from loom.protocol import checked_time
 
 __all__ = [

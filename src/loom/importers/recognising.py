@@ -17,8 +17,7 @@ from loom.importers import (
     mem0,
     memory_graph,
 )
-from loom.importers.json_reader import JsonReader, MalformedValue, parsed_json
-from loom.importers.lines import lines_of
+from loom.importers.json_reader import JsonReader, MalformedValue, lines_of, parsed_json
 from loom.importers.messages import Read, SourceFile
 from loom.importers.record_lines import FORMAT
 

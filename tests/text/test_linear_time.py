@@ -14,8 +14,7 @@ from loom.context.rendering import neutralised
 from loom.drafts import message_text
 from loom.echoes import echo_spans
 from loom.fractal.answers_by_words import judged_by_words
-from loom.fractal.pieces_of_work import pieces_of_work
-from loom.fractal.utils import should_use_fractal
+from loom.fractal.utils import pieces_of_work, should_use_fractal
 from loom.index.analysis import index_terms
 from loom.knowledge.extraction import FactExtractor
 from loom.knowledge.homes import home_in

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from loom.checks import checked_mapping, checked_text, checked_whole
 from loom.errors import InvalidInput, WrongDimension
-from loom.knowledge.fidelity import unit_vector
 from loom.models.embedders import EmbeddingProvider, Vector
 
 __all__ = ["EmbeddingProvider", "InMemoryVectorStore", "VectorHit", "VectorStoreProvider"]
@@ -139,7 +138,15 @@ def _frozen(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _unit(vector: npt.ArrayLike) -> Vector:
-    unit = unit_vector(vector)
-    if unit is None:
-        raise InvalidInput("a vector that is empty, of zeros, or with NaN or infinity in it has no direction")
+    try:
+        with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused below
+            values = np.asarray(vector, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput("a vector is a flat list of numbers") from None
+    if values.ndim != 1 or not len(values):
+        raise InvalidInput(f"a vector is a flat list of numbers, not of shape {values.shape}")
+    length = float(np.sqrt(np.einsum("i,i->", values, values, dtype=np.float64)))
+    if not np.isfinite(length) or length == 0:
+        raise InvalidInput("a vector of zeros, or with NaN or infinity in it, has no direction")
+    unit: Vector = (values / length).astype(np.float32)
     return unit

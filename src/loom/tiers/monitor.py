@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from loom.errors import InvalidInput
-from loom.forks import ForkedLock
+from loom.forks import renew_after_fork
 from loom.protocol import Task
 
 __all__ = ["GOALS", "MONITOR_ACTION", "WINDOW", "Goal", "Level", "Measure", "Monitor", "Reading"]
@@ -135,13 +136,18 @@ class Monitor:
     def __init__(self, node: str, publish: Callable[[Task], object] | None = None) -> None:
         self._node = node
         self._publish = publish
-        self._lock = ForkedLock()
+        self.after_fork()
+        renew_after_fork(self)
         self._latencies: dict[Measure, deque[float]] = {
             measure: deque(maxlen=WINDOW) for measure, goal in GOALS.items() if goal.percent is not None
         }
         self._observed = dict.fromkeys(self._latencies, 0)
         self._shares: dict[Measure, tuple[float, int]] = {}
         self._held = dict.fromkeys(Measure, 0)
+
+    def after_fork(self) -> None:
+        """Renew the lock in a child process: a thread of the parent may have held it."""
+        self._lock = threading.Lock()
 
     def observe(self, measure: Measure, value: float) -> None:
         """Add one latency, in milliseconds. A good one costs no more than adding it, because it changes no level."""

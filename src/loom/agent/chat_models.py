@@ -37,6 +37,7 @@ _Join = Callable[[Iterator[Any], OnText], "Answer"]
 # Makes an answer of the events of a stream; raises `EOFError` if they break off.
 
 _LARGEST_ANSWER_MB = 16
+_PROTOCOL = "of its protocol"
 _ANTHROPIC_VERSION = "2023-06-01"
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _OPENAI_URL = "https://api.openai.com/v1"
@@ -245,16 +246,8 @@ class _HttpChat:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r}, {self._endpoint.url!r})"
 
-    def _asked(self, body: Json, cancelled: Event | None) -> Any:
-        from loom.models.endpoint import parsed_json
-
-        try:
-            return parsed_json(self._endpoint.ask(_encoded(body | self._extra), cancelled))
-        except ValueError:
-            raise self._foreign() from None
-
     def _streamed(self, body: Json, cancelled: Event | None, join: _Join, on_text: OnText) -> Answer:
-        events = self._endpoint.stream(_encoded(body | self._extra | {"stream": True}), cancelled)
+        events = self._endpoint.stream(body | self._extra | {"stream": True}, cancelled)
         try:
             return join(events, on_text)
         except EOFError:
@@ -262,19 +255,7 @@ class _HttpChat:
                 f"{self._endpoint.url} broke off in the middle of an answer. Try again."
             ) from None
         except (LookupError, TypeError, AttributeError):
-            raise self._foreign() from None
-
-    def _foreign(self) -> LanguageModelError:
-        return LanguageModelError(
-            f"{self._endpoint.url} answered with something that is not of its protocol. Check the base_url."
-        )
-
-
-def _encoded(body: Json) -> bytes:
-    try:
-        return json.dumps(body, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("the prompt holds a lone surrogate and cannot be sent; replace the character") from None
+            raise self._endpoint.foreign(_PROTOCOL) from None
 
 
 class OpenAIChat(_HttpChat):
@@ -323,12 +304,12 @@ class OpenAIChat(_HttpChat):
         if on_text is not None:
             options = {"stream_options": {"include_usage": True}}
             return self._streamed(body | options, cancelled, _joined_chat, on_text)
-        answer = self._asked(body, cancelled)
-        try:
-            choice = answer["choices"][0]
-            return _chat_answer(choice["message"], choice.get("finish_reason"), _chat_usage(answer.get("usage")))
-        except (LookupError, TypeError, AttributeError):
-            raise self._foreign() from None
+        return self._endpoint.ask(body | self._extra, _PROTOCOL, _whole_chat, cancelled)
+
+
+def _whole_chat(answer: Any) -> Answer:
+    choice = answer["choices"][0]
+    return _chat_answer(choice["message"], choice.get("finish_reason"), _chat_usage(answer.get("usage")))
 
 
 def _chat_usage(usage: Any) -> Usage | None:
@@ -449,18 +430,18 @@ class AnthropicChat(_HttpChat):
             ]
         if on_text is not None:
             return self._streamed(body, cancelled, _joined_message, on_text)
-        answer = self._asked(body, cancelled)
-        try:
-            blocks = answer["content"]
-            text = "".join(block["text"] for block in blocks if block.get("type") == "text")
-            calls = tuple(
-                ToolCall(str(block["id"]), str(block["name"]), _as_text(block.get("input")))
-                for block in blocks
-                if block.get("type") == "tool_use"
-            )
-            return Answer(text, calls, _stop(answer.get("stop_reason"), calls), _message_usage(answer["usage"]))
-        except (LookupError, TypeError, AttributeError):
-            raise self._foreign() from None
+        return self._endpoint.ask(body | self._extra, _PROTOCOL, _whole_message, cancelled)
+
+
+def _whole_message(answer: Any) -> Answer:
+    blocks = answer["content"]
+    text = "".join(block["text"] for block in blocks if block.get("type") == "text")
+    calls = tuple(
+        ToolCall(str(block["id"]), str(block["name"]), _as_text(block.get("input")))
+        for block in blocks
+        if block.get("type") == "tool_use"
+    )
+    return Answer(text, calls, _stop(answer.get("stop_reason"), calls), _message_usage(answer["usage"]))
 
 
 def _message_usage(usage: Mapping[str, Any]) -> Usage:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import json
 import logging
 import math
 import re
@@ -529,29 +528,22 @@ class HttpEmbedder:
         body: dict[str, Any] = {"model": self._model, "input": texts, "encoding_format": "float"}
         if self._shorten:
             body["dimensions"] = self._dimensions
-        answered = self._endpoint.ask(json.dumps(body).encode())
-        answer = _ordered_vectors(answered, len(texts), self._endpoint.url)
+        count, by_place = self._endpoint.ask(body, "a list of embeddings", _by_place)
+        if count != len(texts) or by_place.keys() != set(range(count)):
+            raise EmbeddingError(
+                f"{self._endpoint.url} answered with {count} embeddings, or wrong indices, for {len(texts)} texts"
+            )
+        answer = [by_place[place] for place in range(count)]
         found = len(answer[0]) if isinstance(answer[0], list) else 0
         vectors = checked_vectors(answer, len(texts), self._dimensions or found, self.name)
         self._dimensions = found
         return vectors
 
 
-def _ordered_vectors(content: bytes, count: int, url: str) -> list[Any]:
-    """The `embedding`s of an answer in the order of the texts, which may differ from that of the answer."""
-    from loom.models.endpoint import parsed_json
-
-    try:
-        answer: Any = parsed_json(content)
-        entries = answer["data"]
-        vectors = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise EmbeddingError(
-            f"{url} answered with something that is not a list of embeddings. Check the base_url."
-        ) from None
-    if len(entries) != count or vectors.keys() != set(range(count)):
-        raise EmbeddingError(f"{url} answered with {len(entries)} embeddings, or wrong indices, for {count} texts")
-    return [vectors[place] for place in range(count)]
+def _by_place(answer: Any) -> tuple[int, dict[Any, Any]]:
+    """The number of embeddings, and each by the place of its text: they may have another order in the answer."""
+    entries = answer["data"]
+    return len(entries), {entry.get("index", place): entry["embedding"] for place, entry in enumerate(entries)}
 
 
 # --- for tests --------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from loom.errors import InvalidInput, LanguageModelError, LoomError
 __all__ = ["Endpoint", "is_loopback", "parsed_json", "retry_after_s"]
 
 Answer = TypeVar("Answer")
+Picked = TypeVar("Picked")
 
 # A call that can be cancelled checks for that this often.
 _LOOK_S: Final = 0.25
@@ -86,11 +87,22 @@ class Endpoint:
         self._advice = {**_ADVICE, **advice}
         self._sleep = sleep
 
-    def ask(self, body: bytes, cancelled: Event | None = None) -> bytes:
-        """Return the answer to a JSON body. Setting `cancelled` ends the call within a quarter of a second."""
+    def ask(
+        self,
+        body: Mapping[str, object],
+        what: str,
+        pick: Callable[[Any], Picked],
+        cancelled: Event | None = None,
+    ) -> Picked:
+        """Send a JSON body, and return what `pick` takes from the answer.
+
+        Raises `error` if the answer is not JSON, or `pick` does not find what it needs: then it is not `what`.
+        Setting `cancelled` ends the call within a quarter of a second.
+        """
+        encoded = _encoded(body)
 
         def read(deadline: float) -> bytes | _Failure:
-            response = self._opened(body, deadline, cancelled, "application/json")
+            response = self._opened(encoded, deadline, cancelled, "application/json")
             if isinstance(response, _Failure):
                 return response
             largest = self._largest_mb * 1024 * 1024
@@ -105,14 +117,23 @@ class Endpoint:
                 return _Failure("broke off in the middle of an answer", "Try again.", worth_retrying=True)
             return content
 
-        return self._tried(read)
+        content = self._tried(read)
+        try:
+            return pick(parsed_json(content))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise self.foreign(what) from None
 
-    def stream(self, body: bytes, cancelled: Event | None = None) -> Iterator[object]:
+    def foreign(self, what: str) -> LoomError:
+        """The error for an answer that is not `what`."""
+        return self._error(f"{self.url} answered with something that is not {what}. Check the base_url.")
+
+    def stream(self, body: Mapping[str, object], cancelled: Event | None = None) -> Iterator[object]:
         """Yield the data of each server-sent event that answers a JSON body, parsed.
 
         A failure before the answer begins is retried; an answer that breaks off is not.
         """
-        response: Any = self._tried(lambda deadline: self._opened(body, deadline, cancelled, "text/event-stream"))
+        encoded = _encoded(body)
+        response: Any = self._tried(lambda deadline: self._opened(encoded, deadline, cancelled, "text/event-stream"))
         with response:
             try:
                 yield from _events(response, self._largest_mb * 1024 * 1024)
@@ -178,6 +199,13 @@ class _Failure:
     worth_retrying: bool = False
     retry_after_s: float | None = None
     sent: bool = True
+
+
+def _encoded(body: Mapping[str, object]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("the prompt holds a lone surrogate and cannot be sent; replace the character") from None
 
 
 def _events(response: Any, largest: int) -> Iterator[object]:

@@ -5,10 +5,9 @@ A memory works without one. The callers write the prompts and check the answers.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from loom.checks import checked_number, checked_whole
 from loom.errors import InvalidInput, LanguageModelError
@@ -109,31 +108,17 @@ class HttpLanguageModel:
         }
         if self._max_tokens is not None:
             body["max_tokens"] = self._max_tokens
-        try:
-            encoded = json.dumps(body, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInput(
-                "the prompt holds a lone surrogate and cannot be sent; replace the character"
-            ) from error
-        return _answered(self._endpoint.ask(encoded), self._endpoint.url)
+        said = self._endpoint.ask(
+            body, "a chat completion", lambda answer: answer["choices"][0]["message"]["content"]
+        )
+        if isinstance(said, list):  # some servers send it in parts
+            texts = (part.get("text") for part in said if isinstance(part, dict))
+            said = "".join(text for text in texts if isinstance(text, str))
+        if not isinstance(said, str):
+            raise LanguageModelError(
+                f"{self._endpoint.url} answered without text; ask the model for text, not for a tool call."
+            )
+        return said
 
     def __repr__(self) -> str:
         return f"HttpLanguageModel({self._endpoint.url!r}, model={self._model!r})"
-
-
-def _answered(content: bytes, url: str) -> str:
-    """The text of the first choice, which a server sends whole or in parts."""
-    from loom.models.endpoint import parsed_json
-
-    try:
-        answer: Any = parsed_json(content)
-        said = answer["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError):
-        raise LanguageModelError(
-            f"{url} answered with something that is not a chat completion. Check the base_url."
-        ) from None
-    if isinstance(said, list):
-        said = "".join(part["text"] for part in said if isinstance(part, dict) and isinstance(part.get("text"), str))
-    if not isinstance(said, str):
-        raise LanguageModelError(f"{url} answered without text; ask the model for text, not for a tool call.")
-    return said

@@ -84,6 +84,12 @@ def test_a_file_that_changed_after_it_was_trusted_is_refused_again(folder: Path)
         load_settings()
 
 
+def test_a_file_of_more_than_a_megabyte_is_refused(folder: Path) -> None:
+    (folder / "loom.toml").write_text("# " + "x" * 1024 * 1024 + "\n")
+    with pytest.raises(InvalidInput, match="is larger than 1,048,576 bytes"):
+        load_settings(environ={})
+
+
 def test_a_file_that_appeared_after_its_folder_was_trusted_is_refused(folder: Path) -> None:
     trust_folder(folder)
     put(folder / "loom.toml", AWAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import loom
-from loom.errors import InvalidInput
+from loom.errors import InvalidInput, StoreFull, StoreUnavailable
+from loom.storage.files import disk_errors
 from loom.storage.sqlite.store import SqliteStore
 
 # In a process of its own: a umask holds for all threads of one.
@@ -94,6 +96,17 @@ def test_files_that_exist_keep_their_mode(tmp_path: Path) -> None:
     store.backup(tmp_path / "b.loom")
     store.close()
     assert [os.stat(tmp_path / name).st_mode & 0o777 for name in ("a.loom", "b.loom")] == [0o644, 0o664]
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreUnavailable)]
+)
+def test_a_full_disk_has_an_error_of_its_own(number: int, kind: type[Exception]) -> None:
+    with (
+        pytest.raises(kind, match=f"the copy was not made: {os.strerror(number)}"),
+        disk_errors("the copy was not made"),
+    ):
+        raise OSError(number, os.strerror(number))
 
 
 def test_a_file_that_cannot_be_created_is_named(tmp_path: Path) -> None:

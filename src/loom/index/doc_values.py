@@ -22,6 +22,7 @@ __all__ = [
     "DocValues",
     "DocValuesTable",
     "of_row",
+    "of_rows",
     "packed",
     "role_hash",
 ]
@@ -70,6 +71,11 @@ def of_row(row: tuple[Any, ...]) -> DocValues:
     """The doc values of a database row: (seq, session, created_at, importance, name, role, tokens)."""
     seq, session, created_at, importance, name, role, tokens = row
     return DocValues(seq, session or 0, created_at, importance, _hash(name), role_hash(role), tokens)
+
+
+def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[DocValues]:
+    """The doc values of several such rows."""
+    return [of_row(row) for row in rows]
 
 
 def packed(rows: Iterable[tuple[Any, ...]]) -> Rows:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from loom.errors import CorruptStore, LoomError
 from loom.index.analysis import mapping
-from loom.index.doc_values import DocValues, of_row
+from loom.index.doc_values import DocValues, of_rows
 from loom.index.segments import DamagedSegment
 from loom.index.vector_index import Fetched, unit_float16
 from loom.storage.contract import Filter, Record
@@ -209,7 +209,7 @@ class _View:
         if left:
             where, values = self._conditions(wanted)
             rows = fetch_readable(self._connection, f"{_READ_ALL} WHERE {where}", (str(left), *values))
-            found.update((one.seq, one) for one in map(of_row, rows))
+            found.update((one.seq, one) for one in of_rows(rows))
         return found
 
     def beside(self, one: DocValues, wanted: Filter, limit: int, *, before: bool) -> list[DocValues]:
@@ -217,7 +217,7 @@ class _View:
         query, of = (_IN_SESSION, one.session) if one.session else (_IN_A_ROW, self._number)
         side = f"< ?2 AND {where} ORDER BY r.seq DESC" if before else f"> ?2 AND {where} ORDER BY r.seq"
         rows = fetch_readable(self._connection, f"{query} {side} LIMIT ?", (of, one.seq, *values, limit))
-        return [of_row(row) for row in rows]
+        return of_rows(rows)
 
     def mixed(self, seqs: Sequence[int], distance: int) -> set[tuple[int, int]]:
         unsure = [seq for seq in seqs if not self._index.is_apart(seq, distance)]

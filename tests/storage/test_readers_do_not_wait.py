@@ -61,7 +61,7 @@ def test_a_prompt_of_a_session_comes_without_its_layout(memory: loom.Memory, tmp
     with writer(tmp_path / "a.loom"):
         context = memory.context("Where do I live?", session_id="s", budget=1000)
         assert "Berlin" in str(context.messages)
-        assert "busy store" in str(context.notes)
+        assert "read-only or busy" in str(context.notes)
     assert memory.context("Where do I live?", session_id="s", budget=1000).notes == ()
 
 

@@ -7,14 +7,13 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import loom
-from loom.errors import LoomError, SnapshotError, StoreUnavailable
+from loom.errors import SnapshotError, StoreUnavailable
 from loom.everyday import Memory
 from loom.storage.sqlite.store import as_sqlite
 
@@ -140,28 +139,3 @@ def test_a_snapshot_says_why_it_does_not_replace_a_locked_file(
             with pytest.raises(SnapshotError, match=r"locked like one \(database is locked\)"):
                 loom.restore(kept, tmp_path / "b.loom")
         memory.snapshot(kept)
-
-
-class FailingAtFirst(sqlite3.Connection):
-    """Fails at the first statement of a scratch database."""
-
-    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
-        if statement == "PRAGMA journal_mode = OFF":
-            raise sqlite3.OperationalError("disk I/O error")
-        return super().execute(statement, *arguments)
-
-
-def test_a_restore_whose_scratch_database_fails_at_once_is_an_error_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(tmp_path / "a.loom") as memory:
-        memory.remember("One.", id="one")
-        memory.snapshot(tmp_path / "a.hctx")
-    with opened(tmp_path / "b.loom") as memory:
-        connect, before = sqlite3.connect, {*tmp_path.iterdir()}
-        with monkeypatch.context() as failing:
-            failing.setattr(sqlite3, "connect", partial(connect, factory=FailingAtFirst))
-            with pytest.raises(LoomError, match="disk I/O error"):
-                memory.restore(tmp_path / "a.hctx")
-        assert {*tmp_path.iterdir()} == before
-        assert memory.restore(tmp_path / "a.hctx").records == 1

@@ -116,7 +116,8 @@ def staged(chain: Sequence[Path], place: Path, unnamed: bool = False, mode: int 
             if unnamed:
                 scratch.unlink()
             stage.read(chain)
-        yield stage
+        with scratch.faults():
+            yield stage
     finally:
         scratch.close()
 

@@ -28,7 +28,7 @@ from loom.context.rendering import (
     turn_messages,
 )
 from loom.recall.passage_scores import PassageScorer
-from loom.text.duplicates import normal_form
+from loom.text.duplicates import normal_form, normal_forms
 from loom.text.passages import units
 from loom.text.tokens import TokenCounter
 from loom.types import MemoryType
@@ -159,6 +159,7 @@ class TokenCosts:
         # By identity. Storing the candidate as well prevents the reuse of its identity.
         self._texts: dict[int, tuple[Candidate, str]] = {}
         self._lines: dict[int, int] = {}
+        self._forms: dict[str, str] = {}
         self._headings: dict[str, int] = {}
         self.frame = self.messages([{"role": "user", "content": memory_block([])}])
         self.wishes = self.messages([{"role": "user", "content": f"<wishes>\n{WISHES_RULE}\n</wishes>"}])
@@ -173,7 +174,8 @@ class TokenCosts:
         return self.counter.safe_count_each(messages)
 
     def prepare(self, candidates: Iterable[Candidate], room: int) -> None:
-        """Count the lines of the first candidates that may fit into this many tokens, in one call."""
+        """Count the lines of the first candidates that may fit into this many tokens, and normalize their texts, at
+        once."""
         missing: list[Candidate] = []
         for one in candidates:
             if room <= 0:
@@ -184,6 +186,8 @@ class TokenCosts:
         lines = [f"{self.text(one)}\n" for one in missing]
         count = self.counter.count_batch if self.counter.exact else self._upper_bounds
         self._lines |= {id(one): tokens for one, tokens in zip(missing, count(lines), strict=True)}
+        texts = [one.text for one in missing if one.text not in self._forms]
+        self._forms |= zip(texts, normal_forms(texts), strict=True)
 
     def _upper_bounds(self, texts: Iterable[str]) -> list[int]:
         return [self.counter.safe_count(text) for text in texts]
@@ -195,6 +199,12 @@ class TokenCosts:
         if known is None:
             known = self._lines[id(candidate)] = self.counter.safe_count(f"{text}\n")
         return known
+
+    def words(self, candidate: Candidate) -> tuple[str, str]:
+        """What a quotation says, and who says it: two with the same words repeat each other."""
+        if candidate.text not in self._forms:
+            (self._forms[candidate.text],) = normal_forms([candidate.text])
+        return self._forms[candidate.text], candidate.label or candidate.name or candidate.role or ""
 
     def text(self, candidate: Candidate) -> str:
         """The line of a quotation."""
@@ -493,7 +503,7 @@ class Selection:
     def add_quoted(self, quotes: Iterable[Candidate]) -> None:
         """Other quotations of the prompt: what says the same as one of them is redundant."""
         for one in quotes:
-            self._said.setdefault(_words(one), one.id)
+            self._said.setdefault(self.costs.words(one), one.id)
 
     def end_lasting(self) -> None:
         """Mark everything taken so far as lasting in the session's prompts. Later quotations go into another
@@ -511,7 +521,7 @@ class Selection:
             found._has_wishes |= one.place is Place.WISH
             found.tokens[one.id, one.place] = self.tokens[one.id, one.place]
             if not one.is_abridged:
-                found._said.setdefault(_words(one), one.id)
+                found._said.setdefault(self.costs.words(one), one.id)
             if one.is_abridged and one.place is Place.QUOTE:
                 found._parts[one.id] = one
             if one.created_at is not None and not one.is_passing:
@@ -538,7 +548,7 @@ class Selection:
             return redundancy
         twin = next((one for one in candidate.copies if one in self.present), None)
         if twin is None:
-            words = _words(candidate)
+            words = self.costs.words(candidate)
             if words[0] == self.question:
                 return _IS_THE_QUESTION
             said = self._said.setdefault if is_taken else self._said.get
@@ -602,11 +612,6 @@ class Selection:
         self.tokens[exchange.turns[-1].id, Place.TURN] += cost - exchange.tokens
         self.room -= cost
         return cost
-
-
-def _words(candidate: Candidate) -> tuple[str, str]:
-    """What a quotation says, and who says it: two with the same words repeat each other."""
-    return normal_form(candidate.text), candidate.label or candidate.name or candidate.role or ""
 
 
 def _redundancy(candidate: Candidate, present: Collection[str]) -> str:

@@ -25,6 +25,8 @@ _NEARBY = 2
 WIDEST = 2 * _NEARBY
 """The largest distance in the log between two records that only a hash places in one conversation."""
 
+# The best seeds whose missing neighbours are looked up, each with a statement for either side.
+_SOUGHT = 12
 # The number of records that are read to find the next one without a session.
 _FURTHEST = 12
 # An assistant takes part in the conversation of a record if it speaks in this many records before it or after it.
@@ -57,35 +59,36 @@ class Conversation:
     def look_around(self, seeds: Sequence[int], also: Collection[int]) -> dict[int, DocValues]:
         """Add the turns before and after the seeds. Return the doc values of these, of the seeds and of `also`.
 
-        Neighbours in a session mostly have adjacent sequence numbers, which are read for all seeds at once. If other
-        sessions wrote in between, the missing neighbours are read seed by seed.
+        The best seeds come first. Neighbours in a session mostly have adjacent sequence numbers, which are read for
+        all seeds at once. If other sessions wrote in between, the missing neighbours of the first seeds are read seed
+        by seed.
         """
         around = range(-_NEARBY, _NEARBY + 1) if self._reach else ()
         near = {seed + step for seed in seeds for step in around}
         known = self._view.doc_values(sorted(near.union(seeds, also)), self.filter, also)
         if self._exact:
             self._mixed = self._view.mixed(seeds, _NEARBY)
-        for seed in seeds if self._reach else ():
+        for place, seed in enumerate(seeds if self._reach else ()):
             if seed in known:
-                self._chain(known[seed], known)
+                self._chain(known[seed], known, seek=place < _SOUGHT)
         return known | self.turns
 
-    def _chain(self, seed: DocValues, known: Mapping[int, DocValues]) -> None:
+    def _chain(self, seed: DocValues, known: Mapping[int, DocValues], seek: bool) -> None:
         self.turns[seed.seq] = last = seed
-        for one in self._beside(seed, known, -1):
+        for one in self._beside(seed, known, -1, seek):
             if not (close := _closeness(one, last)):
                 break
             self.following[one.seq] = last.seq, close
             self.turns[one.seq] = last = one
         last = seed
-        for one in self._beside(seed, known, 1):
+        for one in self._beside(seed, known, 1, seek):
             if not (close := _closeness(last, one)):
                 break
             self.following[last.seq] = one.seq, close
             self.turns[one.seq] = last = one
 
-    def _beside(self, seed: DocValues, known: Mapping[int, DocValues], step: int) -> Iterable[DocValues]:
-        """Return the records before a seed, or after it, nearest first."""
+    def _beside(self, seed: DocValues, known: Mapping[int, DocValues], step: int, seek: bool) -> Iterable[DocValues]:
+        """Return the records before a seed, or after it, nearest first. Without `seek`, only those in `known`."""
         found: list[DocValues] = []
         for other in range(seed.seq + step, seed.seq + step * (_NEARBY + 1), step):
             one = known.get(other)
@@ -93,6 +96,8 @@ class Conversation:
                 found.append(one)
                 if len(found) == self._reach:
                     return found
+        if not seek:
+            return found
         if seed.session:
             return self._view.beside(seed, self.filter, self._reach, before=step < 0)
         row = self._view.beside(seed, self.filter, _FURTHEST, before=step < 0)

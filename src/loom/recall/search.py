@@ -236,23 +236,25 @@ class _Reading:
         weights = self.weights if isinstance(self.weights, Weights) else self.weights()
         # If the vectors do not follow the texts, words alone answer.
         is_understood = self.vector is not None and understood(view, self.asked.text)
-        fewest = _FEWEST_SEEDS_IN_SMALL if view.text.documents < LARGE_STORE else _FEWEST_SEEDS
+        is_small = view.text.documents < LARGE_STORE
+        fewest_seeds = _FEWEST_SEEDS_IN_SMALL if is_small else _FEWEST_SEEDS
+        count = max(self.pool * _CANDIDATES, _FEWEST_IN_SMALL if is_small else _FEWEST_CANDIDATES)
         probe = Probe(
             self.asked.words,
             self.asked.marks,
             self.vector if is_understood else None,
             self.asked.synonyms if weights.synonyms else {},
-            seeds=max(self.seeds, fewest + self.more_seeds),
+            seeds=max(self.seeds, fewest_seeds + self.more_seeds),
             reach=_REACH if weights.context else 0,
             links=_LINKS if weights.links else 0,
             standing=tuple(self.standing),
             nearest=self.nearest,
         )
-        found = self._search(view, probe, weights)
+        found = self._search(view, probe, weights, count)
         # Doc values tell sessions apart by hashes. If two collide near a hit, the search is repeated with their
         # names.
         if probe.reach and view.mixed([hit.seq for hit in found.hits], WIDEST):
-            found = self._search(view, replace(probe, exact=True), weights)
+            found = self._search(view, replace(probe, exact=True), weights, count)
         if self.node is not None:
             uses = view.uses([hit.seq for hit in found.hits], self.node)
             found = found._replace(hits=[replace(hit, uses=uses.get(hit.seq, 0)) for hit in found.hits])
@@ -263,9 +265,7 @@ class _Reading:
             found = found._replace(records=view.records(found.found.keys[order].tolist()))
         return found
 
-    def _search(self, view: SearchView, probe: Probe, weights: Weights) -> _Answer:
-        fewest = _FEWEST_IN_SMALL if view.text.documents < LARGE_STORE else _FEWEST_CANDIDATES
-        count = max(self.pool * _CANDIDATES, fewest)
+    def _search(self, view: SearchView, probe: Probe, weights: Weights, count: int) -> _Answer:
         for _ in range(_ROUNDS):
             found = find_candidates(view, probe, count, count // _MEANT_SHARE, self.wanted)
             found = with_own(view, with_addressed(view, found, self.asked), self.asked)

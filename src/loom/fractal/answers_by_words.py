@@ -53,8 +53,8 @@ def _hedges() -> frozenset[str]:
 
 
 def _confidence(said: list[str], result: str) -> float:
-    hedges = sum(term in _hedges() for term in said) + len(_HEDGING_PHRASES.findall(result))
-    hedges += len(_CHINESE_HEDGES.findall(result))
+    hedges = sum(term in _hedges() for term in said)
+    hedges += len(_HEDGING_PHRASES.findall(result)) + len(_CHINESE_HEDGES.findall(result))
     # A hedge weighs less in a long text.
     return max(0.1, _SURE - _COST_OF_A_HEDGE * hedges / max(1.0, len(said) / 50))
 
@@ -90,21 +90,18 @@ _MUCH_NEW: Final = 0.5
 
 def _demands_met(task: str, result: str) -> list[bool]:
     """Return, for each kind of item that the task asks for, whether the answer has one that is not in the task."""
-    counted, timed, named, picked = (demand.search(task) is not None for demand in _DEMANDS)
     found = specifics(result)
     names = [*_NAME.findall(result), *_NAME_CHINESE.findall(result)]
-    met = []
-    if counted:
-        undated = result
-        for phrase in found.dates:
-            undated = undated.replace(phrase, " ")
-        met.append(any(number not in task for number in specifics(undated).numbers))
-    if timed:
-        met.append(any(phrase not in task for phrase in found.dates))
-    if named:
-        met.append(any(name not in task for name in names))
-    if picked:
-        met.append(any(one not in task for one in (*found.numbers, *found.identifiers, *found.names, *names)))
+    undated = result
+    for phrase in found.dates:
+        undated = undated.replace(phrase, " ")
+    picked = (*found.numbers, *found.identifiers, *found.names, *names)
+    given = (specifics(undated).numbers, found.dates, names, picked)  # in the order of the demands
+    met = [
+        any(item not in task for item in items)
+        for demand, items in zip(_DEMANDS, given, strict=True)
+        if demand.search(task)
+    ]
     listed = _LISTED.search(task)
     if listed is not None:
         count = listed["count"] or listed["han"]
@@ -175,8 +172,7 @@ def judged_by_words(task: str, result: str, context: str = "") -> WordJudgement:
 
 def _is_unrelated(task: str, result: str, said: set[str], met: list[bool]) -> bool:
     """Whether a sentence has no content word of the task and no item that it asks for. A fragment may be the item."""
-    if has_han(result):
-        is_sentence = not _JOINING_CHARACTERS.isdisjoint(result)
-    else:
-        is_sentence = len(content_terms(result)) < len(said)
+    is_sentence = (
+        not _JOINING_CHARACTERS.isdisjoint(result) if has_han(result) else len(content_terms(result)) < len(said)
+    )
     return is_sentence and not any(met) and said.isdisjoint(content_terms(task))

@@ -205,12 +205,11 @@ class BudgetTracker(Closing):
                     (BudgetKind.TOOLS, tool_budget, 0),
                 )
             )
-            left_s = max(0.0, self._deadline - self._clock())
             budget = RecursiveBudget(
                 max_depth=self.budget.max_depth - 1,
                 max_children=_at_most(max_children, self.budget.max_children),
                 token_budget=tokens,
-                time_budget=_at_most(time_budget, left_s),
+                time_budget=_at_most(time_budget, max(0.0, self._deadline - self._clock())),
                 tool_budget=tools,
             )
             child = BudgetTracker(budget, node_id=node_id, clock=self._clock)
@@ -314,12 +313,11 @@ class BudgetTracker(Closing):
     def spent(self) -> BudgetUsage:
         """The usage of this node alone."""
         with self._lock:
-            end = self._clock() if self._ended is None else self._ended
             return BudgetUsage(
                 self._own[BudgetKind.TOKENS],
                 self._own[BudgetKind.TOOLS],
                 len(self._children),
-                end - self._started,
+                (self._clock() if self._ended is None else self._ended) - self._started,
             )
 
     @property
@@ -433,8 +431,7 @@ class QualityEvaluator:
             return _by_words(asked, said, context, errors, failed)
         material = {"task": asked, "context": context, "result": said}
         try:
-            answer = await ask(self._model, _JUDGE_PROMPT + json.dumps(material, ensure_ascii=False))
-            found = find_object(answer)
+            found = find_object(await ask(self._model, _JUDGE_PROMPT + json.dumps(material, ensure_ascii=False)))
             if found is None:
                 raise InvalidInput("the model's answer holds no JSON object")
             scores = {name: found.get(name) for name in ("confidence", "coverage", "novelty")}

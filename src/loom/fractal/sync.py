@@ -80,8 +80,7 @@ class MemorySyncManager:
         scopes = self._memory.scopes
         found = self._news(scopes)
         if resolver is not None:
-            reconciled = (self._reconcile(scopes, key, resolver) for key in _shared_keys(scopes))
-            found += [entry for entry in reconciled if entry is not None]
+            found += filter(None, [self._reconcile(scopes, key, resolver) for key in _shared_keys(scopes)])
         return found
 
     def _news(self, scopes: Scopes) -> list[MemoryEntry]:
@@ -120,9 +119,8 @@ class MemorySyncManager:
             decided = resolver.resolve(
                 as_memory_entry(parent, MemoryScope.INHERITED), as_memory_entry(child, _SHARED)
             )
-            notes = {RECONCILED_WITH: compared}
             try:
-                return _put(scopes, scopes.node_id, key, decided, child.version, notes)
+                return _put(scopes, scopes.node_id, key, decided, child.version, {RECONCILED_WITH: compared})
             except VersionConflictError:
                 continue  # another writer was first: decide again on the new value
 

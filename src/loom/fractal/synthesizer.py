@@ -196,12 +196,12 @@ def _concatenated(task: str, parts: Sequence[_Part], texts: Sequence[str]) -> st
 
 def _structured(task: str, parts: Sequence[_Part], texts: Sequence[str]) -> str:
     heading = " ".join(task.split())
-    found = [(part, text) for part, text in zip(parts, texts, strict=True) if part.succeeded]
-    failed = [(part, text) for part, text in zip(parts, texts, strict=True) if not part.succeeded]
+    pairs = [*zip(parts, texts, strict=True)]
     blocks = [f"# {heading}"] if heading else []
-    blocks += [f"## {part.title}\n\n{text}".rstrip() for part, text in found]
+    blocks += [f"## {part.title}\n\n{text}".rstrip() for part, text in pairs if part.succeeded]
+    failed = [f"- {part.title}: {text}".rstrip(": ") for part, text in pairs if not part.succeeded]
     if failed:
-        blocks.append("## Failed\n\n" + "\n".join(f"- {part.title}: {text}".rstrip(": ") for part, text in failed))
+        blocks.append("## Failed\n\n" + "\n".join(failed))
     return "\n\n".join(blocks)
 
 

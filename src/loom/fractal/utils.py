@@ -56,8 +56,7 @@ def estimate_task_complexity(task: Task | str) -> float:
     words = sum(not has_han(word) for word in _WORD.findall(text))
     characters = len(han_characters(text))
     lowered = text.casefold()
-    chinese = _NOT_JOINING.sub("、", text)
-    joints = len(_JOINING.findall(lowered)) + len(_JOINING_CHINESE.findall(chinese))
+    joints = len(_JOINING.findall(lowered)) + len(_JOINING_CHINESE.findall(_NOT_JOINING.sub("、", text)))
     steps = len(_STEP.findall(lowered)) + len(_STEP_CHINESE.findall(text)) + len(_NUMBERED.findall(text))
     by_form = (
         _LENGTH_WEIGHT * _share(words + characters / _CHARACTERS_PER_WORD, _MANY_WORDS)

@@ -170,8 +170,7 @@ def in_company(assessed: Sequence[Assessment], others: int = 0) -> list[Assessme
     found = []
     for one, score in zip(assessed, scores, strict=True):
         beside = (total - score) / (len(assessed) + others - 1)
-        pulled = score + _COMPANY_PULL * min(0.0, beside - _EXPECTED_SCORE)
-        found.append(one._replace(worth=_sigmoid(pulled)))
+        found.append(one._replace(worth=_sigmoid(score + _COMPANY_PULL * min(0.0, beside - _EXPECTED_SCORE))))
     return found
 
 

@@ -51,8 +51,7 @@ def as_source(
 ) -> Source:
     """A text, a task or a record as a source. A task or a record supplies the values that are not given."""
     if isinstance(source, str):
-        whole = ((0, len(source)),)
-        return Source(source, whole, speaker, at, trust in _UNTRUSTED, output=trust == Trust.TOOL)
+        return Source(source, ((0, len(source)),), speaker, at, trust in _UNTRUSTED, output=trust == Trust.TOOL)
     if isinstance(source, Task):
         text = task_text(source)
         trust = trust or source.metadata.get("trust")

@@ -206,10 +206,9 @@ def _values_in(text: str) -> tuple[frozenset[tuple[int, int]], str]:
 
 def _excludes(later: frozenset[tuple[int, int]], earlier: frozenset[tuple[int, int]]) -> bool:
     """Whether two wishes name different values that exclude each other."""
-    rows = {row for row, _ in later} & {row for row, _ in earlier}
     return any(
         {place for one, place in later if one == row}.isdisjoint(place for one, place in earlier if one == row)
-        for row in rows
+        for row in {row for row, _ in later} & {row for row, _ in earlier}
     )
 
 

@@ -132,8 +132,7 @@ def instructions_of(
 
 
 def _found(text: str) -> Iterator[StandingInstruction]:
-    own = _own_words(text)
-    for statement in statements(own):
+    for statement in statements(_own_words(text)):
         if statement.machine or statement.quoted or statement.end - statement.start < _SHORTEST:
             continue
         said = statement.text
@@ -151,13 +150,11 @@ def _found(text: str) -> Iterator[StandingInstruction]:
         kind, (begin, end) = judged
         first, last = _passage(said, start + begin, start + end, cues)
         span = (statement.start + first, statement.start + last)
-        words = text[slice(*span)].strip()
-        when = _condition(said[start:] if first <= start else said[first:], cues)
         yield StandingInstruction(
-            words,
+            text[slice(*span)].strip(),
             span,
             kind,
-            when,
+            _condition(said[start:] if first <= start else said[first:], cues),
             InstructionScope.SESSION if SESSION_ONLY.search(said) else InstructionScope.EVERYWHERE,
         )
 
@@ -183,9 +180,8 @@ def _judge(said: str, cues: Cues) -> tuple[InstructionKind, tuple[int, int]] | N
     """The kind of a sentence without its opening words, and the position of the words that determine it."""
     if _holds_once(said, cues):
         return None
-    of_others = OF_OTHERS.search(said) is not None
     for kind, patterns in (
-        (InstructionKind.INSTRUCTION, () if of_others else cues.instructions),
+        (InstructionKind.INSTRUCTION, () if OF_OTHERS.search(said) else cues.instructions),
         (InstructionKind.PREFERENCE, cues.preferences),
     ):
         for pattern in patterns:
@@ -207,8 +203,7 @@ def _is_asked(said: str, match: re.Match[str], cues: Cues) -> bool:
         _, comma, after = rest.rpartition("，")
         return not comma or _TAG.search(after) is not None
     clause_start = max(said.rfind(mark, 0, match.start()) for mark in (", ", "; ", ": ")) + 1
-    before = said[clause_start : match.end()].strip()
-    if cues.asks.search(before) is not None:
+    if cues.asks.search(said[clause_start : match.end()].strip()) is not None:
         return True
     return _ASKS_NEXT.search(rest) is None
 

@@ -181,8 +181,7 @@ def _alike(new: str, old: str) -> str:
     numbers = specifics(old).numbers and specifics(new).numbers
     if numbers:
         return numbers[-1]
-    words = new.split()
-    return " ".join(words[-len(old.split()) :]) if not is_chinese(new) else new
+    return " ".join(new.split()[-len(old.split()) :]) if not is_chinese(new) else new
 
 
 _ARTICLE = re.compile(r"^(?:the|a|an|our|my|on|at|in|it's|it is|about|roughly|now|现在|大约|约)\s+")

@@ -179,8 +179,7 @@ def _checked_fact(entry: object, text: str, source: Source) -> ExtractedFact | N
     if (source.untrusted and kind in UNTRUSTED_KINDS) or not is_supported(content, f"{text}\n{source.speaker or ''}"):
         return None
     form = FORMS[kind]
-    chinese = is_chinese(content)
-    label = form.chinese if chinese else form.english
+    label = form.chinese if is_chinese(content) else form.english
     key, value = (
         part if isinstance(part, str) and part.strip() else None for part in (entry.get("key"), entry.get("value"))
     )

@@ -99,8 +99,7 @@ def state_in(clause: str, speaker: str | None = None) -> State | None:
     said = without_opening(" ".join(clause.split())).strip(" .!,;:。！，；：~～")
     if not said or len(said) > _LONGEST_CLAUSE:
         return None
-    chinese = is_chinese(said)
-    return next((_chinese if chinese else _english)(said, speaker or ""), None)
+    return next((_chinese if is_chinese(said) else _english)(said, speaker or ""), None)
 
 
 def _at_home(said: str, speaker: str, chinese: bool, *, renewed: bool) -> State | None:

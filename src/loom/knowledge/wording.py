@@ -177,8 +177,7 @@ def third_person(said: str, speaker: str) -> str:
     def named(match: re.Match[str]) -> str:
         contracted = match["contracted"]
         if contracted:
-            ending = contracted[2:]
-            return speaker + {"m": " is", "ve": " has", "ll": " will", "d": " would"}[ending]
+            return speaker + {"m": " is", "ve": " has", "ll": " will", "d": " would"}[contracted[2:]]
         if match["subject"]:
             return f"{speaker}{match['adverbs']}{_verb_in_third_person(match['verb'])}"
         if match["mine"]:

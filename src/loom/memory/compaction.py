@@ -307,9 +307,11 @@ class MemoryCompactor:
 
         A readable summary that keeps too little is replaced by one of shortened clauses, which has room for more.
         """
-        heard = [record for record in stretch if record.importance >= self.config.min_importance]
-        turns = [_turn(record) for record in heard if not is_echo(record)]
-        turns = turns or [_turn(stretch[-1])]
+        turns = [
+            _turn(record)
+            for record in stretch
+            if record.importance >= self.config.min_importance and not is_echo(record)
+        ] or [_turn(stretch[-1])]
         room = self._room(stretch)
         matters = self._summarizer.key_clauses(turns, budget=_COMPARED * room) or [turn.text for turn in turns]
         for readable in (True, False):
@@ -321,7 +323,6 @@ class MemoryCompactor:
         return summary, fidelity, faithful
 
     def _draft(self, summary: Summary, stretch: Sequence[Record], fidelity: FidelityResult, faithful: bool) -> Draft:
-        trust = min((Trust(record.trust) for record in stretch), key=_LEAST_TRUSTED.index)
         data: dict[str, Any] = {
             "fidelity": round(fidelity.score, 4),
             "keyword_retention": round(fidelity.keyword_retention, 4),
@@ -338,7 +339,7 @@ class MemoryCompactor:
             kind=MemoryType.SUMMARY,
             node=self._memory.tiers.node,
             session_id=stretch[-1].session_id,
-            trust=trust,
+            trust=min((Trust(record.trust) for record in stretch), key=_LEAST_TRUSTED.index),
             importance=max(record.importance for record in stretch),
             tokens=self._counter.limit_count(summary.text or "(nothing could be kept)"),
             counter=self._counter.name,

@@ -200,8 +200,9 @@ class LoomMemory(MemoryVerbs):
         access = self._store.accesses([record.seq], self._node).get(record.seq)
         if access is None:
             return AccessRecord((), 0)
-        moments = [moment for moment in (access.previous_at, access.last_at) if moment is not None]
-        return AccessRecord(tuple(moments), access.count)
+        return AccessRecord(
+            tuple(moment for moment in (access.previous_at, access.last_at) if moment is not None), access.count
+        )
 
     def get_call_chain(self, task_id: str) -> list[Task]:
         """A task and the tasks that led to it by `parent_task_id`, the first cause first. A cycle ends the chain."""
@@ -266,9 +267,12 @@ class LoomMemory(MemoryVerbs):
     def segments(self) -> Segments:
         """The residents of the working tier in its hot, warm and cold part."""
         rules = self._tiers.rules()
-        residents = self._store.residents(self._node, MemoryTier.L2)
-        budget = rules.budgets[MemoryTier.L2]
-        return segments(residents, budget, rules.profile.eviction, rules.profile.eviction_weights)
+        return segments(
+            self._store.residents(self._node, MemoryTier.L2),
+            rules.budgets[MemoryTier.L2],
+            rules.profile.eviction,
+            rules.profile.eviction_weights,
+        )
 
     def get_counters(self) -> LayerCounters:
         """The content of the tiers in the terms of document 004: focus, working, archive, rag."""

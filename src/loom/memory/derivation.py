@@ -142,11 +142,9 @@ class Derivation:
         done, head = self._store.progress(name)
         if done >= head:
             return False
-        wanted = Filter(node=self.node, derived=False, history=True)
-        numbers = self._store.numbers(wanted, _BATCH, after=done)
+        numbers = self._store.numbers(Filter(node=self.node, derived=False, history=True), _BATCH, after=done)
         found, bad = self._store.readable(numbers)
-        records = [found[seq] for seq in sorted(found)]
-        own = [record for record in records if record.node == self.node and record.kind in _SOURCES]
+        own = [record for _, record in sorted(found.items()) if record.node == self.node and record.kind in _SOURCES]
         read, failure = self._read(own, bad, publish)
         more = len(numbers) == _BATCH
         last = numbers[-1] if numbers else 0
@@ -175,25 +173,19 @@ class Derivation:
         """Store the results, one record at a time if storing them together fails. Returns the bad records with the
         names of their errors, or None if `still` reports that the work was done elsewhere."""
         missed = dict(bad)
-        try:
-            with publish() as transaction:
-                if not still(transaction):
-                    return None
-                self._keep(transaction, read)
-            return missed
-        except Exception as error:
-            if concerns_everything(error):
-                raise
-        for one in read:
+        for together in (read, *([one] for one in read)):
             try:
                 with publish() as transaction:
                     if not still(transaction):
                         return None
-                    self._keep(transaction, [one])
+                    self._keep(transaction, together)
+                if together is read:
+                    break
             except Exception as error:
                 if concerns_everything(error):
                     raise
-                missed[one.record.seq] = type(error).__name__
+                if together is not read:
+                    missed[together[0].record.seq] = type(error).__name__
         return missed
 
     def _set_aside(self, transaction: Transaction, bad: Mapping[int, str], attempts: int = 1) -> None:
@@ -317,8 +309,7 @@ class Derivation:
         """The last turns before a record in its session, oldest first, without tool and web text, which could attach
         its own names to the references of others."""
         found = self._turns_beside(record, _EARLIER_TURNS)
-        trusted = [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)]
-        return trusted[::-1]
+        return [one for one in found if one.kind in _SOURCES and one.trust not in (Trust.TOOL, Trust.WEB)][::-1]
 
     def _is_among_people(self, record: Record) -> bool:
         """Whether a record is part of a conversation between people, whose wishes are not meant for an assistant.
@@ -645,8 +636,7 @@ class Derivation:
         with self._store.transaction() as transaction:
             if not transaction.is_drawn(record.seq):
                 raise InvalidInput(f"{id!r} was remembered, not drawn from other memories; use forget() to remove it")
-            stands = transaction.is_drawn(record.seq, replacing=True)
-            sources = transaction.sources(id) if stands else []
+            sources = transaction.sources(id) if transaction.is_drawn(record.seq, replacing=True) else []
             if not transaction.supersede(record.seq, record.seq, self._store.clock()):
                 raise InvalidInput(f"{id!r} is no longer in force; there is nothing to undo")
             self._tiers.of(record.node).restore_residency(transaction, sources)

@@ -107,11 +107,10 @@ _MARK = "segment"
 
 def _as_segment(record: Record) -> MemorySegment:
     metadata = {key: value for key, value in record.metadata.items() if key != _MARK}
-    task = metadata.pop("task_id", record.id if record.kind == MemoryType.TASK else None)
     return MemorySegment(
         content=record.content,
         segment_id=record.id,
         timestamp=record.created_at,
-        task_id=task,
+        task_id=metadata.pop("task_id", record.id if record.kind == MemoryType.TASK else None),
         metadata=metadata,
     )

@@ -360,12 +360,11 @@ class _StoreBackend(_Backend):
         return [_as_pool_entry(entry) for entry in self._store.entry_history(key, **self._place)]
 
     def changes(self, since: int, prefix: str, limit: int) -> list[PoolChange]:
-        found = self._store.entry_changes(since, prefix, limit=limit, **self._place)
         return [
             PoolChange(
                 one.key, one.version, one.writer, None if one.entry is None else _as_pool_entry(one.entry), one.seq
             )
-            for one in found
+            for one in self._store.entry_changes(since, prefix, limit=limit, **self._place)
         ]
 
     def newest(self) -> int:

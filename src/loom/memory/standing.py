@@ -207,8 +207,7 @@ class StandingInstructions:
     def _make_room(self, transaction: Transaction, node: str) -> None:
         excess = len(transaction.sizes(node, STANDING)) - MOST_STANDING
         if excess > 0:
-            held = transaction.residents(node, STANDING)
-            by_worth = sorted(held, key=lambda one: (one.importance, one.entered))
+            by_worth = sorted(transaction.residents(node, STANDING), key=lambda one: (one.importance, one.entered))
             transaction.leave([one.record for one in by_worth[:excess]], STANDING, node, "full")
 
     # -- ending ------------------------------------------------------------------------------------------
@@ -277,8 +276,7 @@ def found_in(record: Record, read: Sequence[str] = ()) -> list[StandingInstructi
     """
     if record.kind != MemoryType.MESSAGE or record.trust != Trust.USER or record.role not in (None, "user"):
         return []
-    message = record.data if isinstance(record.data, Mapping) else None
-    return instructions_of(record.content, message, read)
+    return instructions_of(record.content, record.data if isinstance(record.data, Mapping) else None, read)
 
 
 def _topic_of(record: Record) -> InstructionTopic:
@@ -296,17 +294,15 @@ def _data(record: Record) -> Mapping[str, Any]:
 
 
 def _holds_in(instruction: Instruction, session_id: str | None) -> bool:
-    if instruction.kind is InstructionKind.WITHDRAWAL:
-        return False
-    return instruction.scope is InstructionScope.EVERYWHERE or (
-        session_id is not None and instruction.session_id == session_id
+    return instruction.kind is not InstructionKind.WITHDRAWAL and (
+        instruction.scope is InstructionScope.EVERYWHERE
+        or (session_id is not None and instruction.session_id == session_id)
     )
 
 
 def _share_a_scope(one: InstructionTopic, session: str | None, other: InstructionTopic, others: str | None) -> bool:
     """Whether one instruction can end the other: an instruction for a session ends nothing outside of the session."""
-    in_session = InstructionScope.SESSION in (one.scope, other.scope)
-    return not in_session or (session is not None and session == others)
+    return InstructionScope.SESSION not in (one.scope, other.scope) or (session is not None and session == others)
 
 
 def _withdrawal(record: Record, source: str, at: datetime) -> Draft:

@@ -463,9 +463,8 @@ class MemoryVerbs(Closing):
                 raise InvalidInput("recall() takes wanted=Filter(...) or filters by their names, not both")
             wanted = Filter.of("recall", **filters)
         checked_instance(wanted, Filter, "recall(wanted=)")
-        asked = checked_id("recall", question, "a question")
         found = self.search(
-            asked,
+            checked_id("recall", question, "a question"),
             limit=limit,
             wanted=wanted,
             min_score=min_score,
@@ -521,9 +520,8 @@ class MemoryVerbs(Closing):
     def _standing_turns(self, question: str) -> dict[int, float]:
         """The turns in which the user gave instructions whose condition a question meets: sequence numbers with
         strengths."""
-        if not self._store.sizes(self._node, STANDING):
-            return {}  # do not import here: a fork during an import would leave the child waiting
-        if asks_about_the_past(question):
+        # Without any, nothing is imported: a fork during an import would leave the child waiting.
+        if not self._store.sizes(self._node, STANDING) or asks_about_the_past(question):
             return {}
         applying = self.standing.applying(question)
         if not applying:
@@ -760,8 +758,7 @@ class MemoryVerbs(Closing):
         for hit in hits:
             record = self._store.get(hit.id)
             if record is not None and record.version != hit.version:
-                versions = {one.version: one for one in self._store.history(hit.id)}
-                record = versions.get(hit.version)
+                record = {one.version: one for one in self._store.history(hit.id)}.get(hit.version)
             if record is not None:
                 found.append(record)
         return found
@@ -1094,15 +1091,16 @@ def _choose_embedder(
     if provider is None:
         return None
 
-    def embed(texts: Sequence[str]) -> Any:
-        return embed_texts(provider, texts)
-
     try:
-        store.use_embedder(provider.name, provider.dimensions, embed, reconfigure=reconfigure and asked)
+        store.use_embedder(
+            provider.name,
+            provider.dimensions,
+            lambda texts: embed_texts(provider, texts),
+            reconfigure=reconfigure and asked,
+        )
     except SettingsConflict:
         if asked:
             raise
         return None
-    if store.space != (provider.name, provider.dimensions):
-        return None  # a read-only store without embeddings, or with those of another model
-    return provider
+    # A read-only store may have no embeddings, or those of another model.
+    return provider if store.space == (provider.name, provider.dimensions) else None

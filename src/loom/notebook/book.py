@@ -213,8 +213,7 @@ class Notebook(Closing):
         """Return the Markdown files in folders of the agent, and those that were there at the last sync."""
         found = set()
         for name in folders:
-            below = f"{self._folder}/{name}/"
-            found.update(self.pages.known(below))
+            found.update(self.pages.known(f"{self._folder}/{name}/"))
             for path in (self._notes / name).rglob("*.md"):
                 if not path.is_symlink() and not path.name.startswith("."):
                     found.add(path.relative_to(self.work_dir).as_posix())

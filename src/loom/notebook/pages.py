@@ -362,8 +362,7 @@ class Pages:
     def _merged(self, page: Page, base: _Base | None, file: str, record: Record, doing: _Doing) -> _Base:
         """Merge after both sides changed. Each text becomes a version, and so does the merged one."""
         versions = {one.version: one.content for one in self.history(page)}
-        since = [text for version, text in versions.items() if base is not None and version > base.version]
-        if file in since:
+        if file in [text for version, text in versions.items() if base is not None and version > base.version]:
             # A killed process stored the edit, and did not come to write its merge to the file.
             return self._written(page, file, record, doing)
         made = merged(versions.get(base.version, "") if base is not None else "", file, record.content)
@@ -397,8 +396,7 @@ class Pages:
     ) -> tuple[str | None, Record | None, _Base | None]:
         """Take in the text that a killed process had displaced. In all but the rarest case it is a known version."""
         left = read_text(displaced_path(path))
-        known = {one.content for one in self.history(page)}
-        if left.strip() and left not in known and left != file:
+        if left.strip() and left not in {one.content for one in self.history(page)} and left != file:
             text = merged("", left, file).text if file else left
             trust = self._trust_of(page)
             record = self._store_all(page, (left, trust, ""), (text, trust, ""))

@@ -149,8 +149,7 @@ class TaskProcess:
     def assigned(self, name: str, value: Value) -> TaskProcess:
         """Return the process with a value assigned to a variable."""
         lines = _lines(self.text)
-        places = _sections(lines)
-        for at in _within(lines, places, "variables"):
+        for at in _within(lines, _sections(lines), "variables"):
             found = _FIELD.match(_bare(lines[at]))
             if found is not None and found[2].strip() == name:
                 lines[at] = f"{found[1]}{found[2]}{found[3]}{literal(value)}{_ending(lines[at])}"

@@ -86,8 +86,7 @@ class Sessions:
         if not note.request.strip() and not note.response.strip():
             raise InvalidInput("a session needs a request or a response")
         self._check_folder()
-        moment = (at or self._memory.store.clock()).astimezone()
-        stamp = moment.strftime("%Y%m%d_%H%M%S")
+        stamp = (at or self._memory.store.clock()).astimezone().strftime("%Y%m%d_%H%M%S")
         text = note.to_markdown(stamp, self._agent)
         metadata: dict[str, object] = {"rounds": note.rounds}
         if note.knowledge:
@@ -111,8 +110,7 @@ class Sessions:
 
     def each(self, **where: object) -> Iterator[Record]:
         """Yield every session, newest first; `where` selects by values of their metadata."""
-        wanted = Filter(kind=SESSION, where=where or None)
-        for page in self._memory.store.pages(wanted, limit=_PAGE):
+        for page in self._memory.store.pages(Filter(kind=SESSION, where=where or None), limit=_PAGE):
             yield from page.records
 
     def find(self, name: str) -> Record | None:

@@ -15,7 +15,7 @@ from loom.errors import InvalidInput, OverBudget
 from loom.forks import ForkedLock
 from loom.settings import Profile
 from loom.storage.contract import Publish, Usage
-from loom.tiers.jobs import Migration, MigrationTrigger, Pressure
+from loom.tiers.jobs import Migration, Pressure
 from loom.tiers.migration import Move, TierRules, Tiers
 from loom.tiers.monitor import Measure, Monitor
 from loom.tiers.preload import AccessPattern
@@ -229,8 +229,7 @@ class TierController:
         tokens = demote_ahead(used, rules.budgets[L2], mark.low, expected, mark.high)
         if not tokens or any(job.source_tier is L2 for job in self._migration.jobs()):
             return False
-        job = self._migration.trigger_demotion(L2, Pressure.SOFT, MigrationTrigger.CAPACITY_PRESSURE, tokens=tokens)
-        return job is not None
+        return self._migration.trigger_demotion(L2, Pressure.SOFT, tokens=tokens) is not None
 
     def _preload(self) -> bool:
         if self._pattern is None or not self._foresee:

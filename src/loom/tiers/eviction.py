@@ -157,8 +157,7 @@ def hot_score(
     recency: float = 0.5 ** (max(0.0, now - resident.last_at) / half_life_s)
     frequency = math.log1p(resident.uses) / math.log1p(max(1, most_uses, resident.uses))
     relevance = min(1.0, max(0.0, resident.relevance or 0.0))
-    score = weights.recency * recency + weights.frequency * frequency + weights.relevance * relevance
-    return min(1.0, score)
+    return min(1.0, weights.recency * recency + weights.frequency * frequency + weights.relevance * relevance)
 
 
 class _Table:

@@ -335,7 +335,9 @@ class Migration:
         with begin() as transaction:
             records = [row.record for row in transaction.take(batch)]
             if not move.trigger.is_up:
-                leaving = self._unused_since(transaction, records, move.asked_at)
+                known = transaction.as_residents(records, self._tiers.node)
+                # What was used after it was chosen to leave stays.
+                leaving = [one.record for one in known if one.uses == 0 or one.last_at * 1e6 < move.asked_at]
                 room = self._tiers.demote_records(transaction, leaving, move.source, move.trigger.lower())
             elif not guessed or _micros(self._store.clock()) <= move.deadline:  # a late preload is of no use
                 promoted = self._tiers.promote_records(
@@ -352,11 +354,6 @@ class Migration:
         while (waiting := len(self._store.jobs(self.kind, most, failed=False))) and waiting + coming > most:
             self._step(self._store.transaction)
 
-    def _unused_since(self, transaction: Transaction, records: Sequence[int], moment: int) -> list[int]:
-        """The records that were not used after they were chosen to leave."""
-        known = transaction.as_residents(records, self._tiers.node)
-        return [one.record for one in known if one.uses == 0 or one.last_at * 1e6 < moment]
-
     def _queue(self) -> list[list[Job]]:
         """The rows of each job, the most urgent first."""
         jobs: dict[int, list[Job]] = {}
@@ -371,8 +368,7 @@ class Migration:
 
     def enqueue_move(self, transaction: Transaction, records: Sequence[int], move: QueuedMove) -> MigrationJob:
         """Queue a row for each record, so that `forget` takes a record off the queue too."""
-        number = transaction.enqueue(self.kind, records, move.numbers())
-        return self._job(number, move, records)
+        return self._job(transaction.enqueue(self.kind, records, move.numbers()), move, records)
 
     def _job(self, number: int, move: QueuedMove, records: Sequence[int]) -> MigrationJob:
         found = self._store.records(records)
@@ -429,8 +425,14 @@ class QueuedMove(NamedTuple):
         return cls(_TIERS[source], _TIERS[target], _TRIGGERS[trigger], *rest)
 
     def numbers(self) -> tuple[int, ...]:
-        tiers = (_TIERS.index(self.source), _TIERS.index(self.target))
-        return (*tiers, _TRIGGERS.index(self.trigger), self.priority, self.asked_at, self.deadline)
+        return (
+            _TIERS.index(self.source),
+            _TIERS.index(self.target),
+            _TRIGGERS.index(self.trigger),
+            self.priority,
+            self.asked_at,
+            self.deadline,
+        )
 
     @property
     def urgency(self) -> tuple[int, int]:

@@ -96,9 +96,12 @@ class TierRules(NamedTuple):
 
     def enters_window_alone(self, draft: Draft) -> bool:
         """Whether a new record enters the window, and no record of a tier has to move."""
-        if draft.revises or draft.tier != L1:
-            return False
-        return draft.tokens <= self.anywhere and not self.admits(draft.importance)
+        return (
+            not draft.revises
+            and draft.tier == L1
+            and draft.tokens <= self.anywhere
+            and not self.admits(draft.importance)
+        )
 
     def admits(self, importance: float) -> bool:
         """Whether a record enters the working tier when it is written."""
@@ -200,8 +203,9 @@ class Tiers:
 
     def _rules_of(self, settings: Settings) -> TierRules:
         rules = TierRules.of(settings)
-        tuned = {} if self._tuning is None else self._tuning._asdict()
-        return rules._replace(profile=replace(rules.profile, **tuned)) if tuned else rules
+        if self._tuning is None:
+            return rules
+        return rules._replace(profile=replace(rules.profile, **self._tuning._asdict()))
 
     def _rules_in(self, transaction: Transaction) -> TierRules:
         """The rules as this transaction sees them."""
@@ -306,15 +310,12 @@ class Tiers:
     def _write_alone(self, draft: Draft) -> bool:
         """Write a record that needs nothing but its own row. Returns False if it needs a transaction."""
         revision, _, rules = self._state
-        if revision is None or not rules.enters_window_alone(draft):
-            return False
-        return self.store.append_alone(draft, revision)
+        return revision is not None and rules.enters_window_alone(draft) and self.store.append_alone(draft, revision)
 
     def _receipt_alone(self, draft: Draft) -> Receipt:
         """The receipt of a record that entered the window alone."""
-        is_counted = not isinstance(draft.tokens, AtMost)
-        tokens = draft.tokens if is_counted else functools.partial(self.counter.limit_count, draft.content)
-        return Receipt(draft.id, L1, tokens)
+        count_later = functools.partial(self.counter.limit_count, draft.content)
+        return Receipt(draft.id, L1, count_later if isinstance(draft.tokens, AtMost) else draft.tokens)
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
         """Also give this node a record of another node. Returns False if it already has it."""
@@ -668,10 +669,9 @@ class Tiers:
         """Enter the important records of the window that are in no other tier into the working tier."""
         recent = [seq for seq, _ in transaction.window(self.node)]
         held = self.nearest(transaction, recent)
-        absent = transaction.records(seq for seq in recent if seq not in held)
         chosen = [
             seq
-            for seq, record in sorted(absent.items())
+            for seq, record in sorted(transaction.records(seq for seq in recent if seq not in held).items())
             if rules.admits(record.importance) and record.tokens <= rules.largest[L2]
         ]
         return transaction.enter(chosen, L2, self.node, "admitted") if chosen else 0
@@ -715,8 +715,7 @@ class Tiers:
         return count
 
     def _shorten_window(self, transaction: Transaction, tokens: float) -> int:
-        freed = count = 0
-        last = 0
+        freed = count = last = 0
         back = transaction.sizes(self.node, FOCUS)
         leaving: list[int] = []
         for seq, size in reversed(transaction.window(self.node)):

@@ -252,8 +252,7 @@ class QuotaWatch:
     def __call__(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
         for tier, quota in quotas_of(rules).items():
             if tier is not MemoryTier.L1:
-                now = totals.get(tier, Usage()).tokens
-                alarm = self._look(tier, max(now, peaks.get(tier, 0)), quota)
+                alarm = self._look(tier, max(totals.get(tier, Usage()).tokens, peaks.get(tier, 0)), quota)
                 if alarm is not None:
                     self._raise(alarm)
 

@@ -201,8 +201,7 @@ def _reweighed(start: EvictionWeights, steps: int) -> tuple[float, float, float]
     frequency = max(0.0, start.frequency - _LFU_STEP * steps)
     others = frequency + start.relevance
     # With no weight on relevance, and none left on frequency, frequency still takes the rest.
-    share = frequency / others if others > 0 else 1.0
-    frequency = (1.0 - recency) * share
+    frequency = (1.0 - recency) * (frequency / others if others > 0 else 1.0)
     return recency, frequency, max(0.0, 1.0 - recency - frequency)
 
 
@@ -308,8 +307,7 @@ class HoltPredictor:
         if self._level is None:
             return 0.0
         # The area under the level and its fading trend.
-        grown = (horizon_s - self._faded(horizon_s)) / self._decay
-        expected = self._level * horizon_s + self._trend * grown
+        expected = self._level * horizon_s + self._trend * ((horizon_s - self._faded(horizon_s)) / self._decay)
         return min(self._intervals.peak * horizon_s, max(0.0, expected))
 
     def _faded(self, seconds: float) -> float:

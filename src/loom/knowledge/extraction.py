@@ -128,13 +128,12 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
         part = source.text[start:end]
         found = statements(part)
         # Half of the statements are small talk and questions, which need no assessment.
-        assistant = source.context.role == "assistant"
-        stating = [may_state(statement, assistant) for statement in found]
+        stating = [may_state(statement, source.context.role == "assistant") for statement in found]
         assessed = assess(found, weights, source.context, stating)
         for assessment in in_company(assessed, len(found) - len(assessed)):
             assessment = _as_surely_as_said(assessment, source)
-            kept = is_kept(assessment, weights, source.context)
-            if not kept and revision_in(assessment.statement.text) is None:
+            text = assessment.statement.text
+            if not is_kept(assessment, weights, source.context) and revision_in(text) is None:
                 continue
             for group in _groups_of(assessment, weights):
                 fact = _fact(group, part, source, start, assessment.worth)
@@ -168,15 +167,16 @@ def may_state(statement: Statement, assistant: bool) -> bool:
 
     A question, a quotation, a supposition, an order to the reader, an acknowledgement, data and code cannot.
     """
-    if statement.quoted or statement.kind in (_K.QUESTION, _K.SMALL_TALK, _K.CODE):
-        return False
-    if _ENDS_ASKING.search(statement.text):
-        return False
-    if is_data(statement.text) or is_acknowledgement(statement.text, assistant):
-        return False
-    if statement.kind is _K.HYPOTHESIS and _SUPPOSED.match(statement.text):
-        return False
-    return _ORDER_TO_READER.match(without_opening(statement.text)) is None
+    text = statement.text
+    return not (
+        statement.quoted
+        or statement.kind in (_K.QUESTION, _K.SMALL_TALK, _K.CODE)
+        or _ENDS_ASKING.search(text)
+        or is_data(text)
+        or is_acknowledgement(text, assistant)
+        or (statement.kind is _K.HYPOTHESIS and _SUPPOSED.match(text))
+        or _ORDER_TO_READER.match(without_opening(text))
+    )
 
 
 def _groups_of(assessment: Assessment, weights: Model) -> list[_Group]:
@@ -266,8 +266,15 @@ def candidate_facts(source: Source, *, weights: Model, least: Callable[[Statemen
             group = _Group(_kind(assessment, weights), (statement,), "")
             fact = _fact(group, text, source, 0, assessment.worth, alone=False)
             if fact is not None:
-                types = type_probabilities(assessment, weights)
-                found.append(CandidateFact(fact, statement, assessment.worth, types, assessment.features))
+                found.append(
+                    CandidateFact(
+                        fact,
+                        statement,
+                        assessment.worth,
+                        type_probabilities(assessment, weights),
+                        assessment.features,
+                    )
+                )
     return found
 
 
@@ -387,8 +394,7 @@ def _fact(
     machine = group.clauses[0].machine
     said = text[start:end]
     chinese = is_chinese(said)
-    said = _TIMESTAMP.sub("", said) if machine else spoken(said, chinese)
-    said = " ".join(said.split())
+    said = " ".join((_TIMESTAMP.sub("", said) if machine else spoken(said, chinese)).split())
     if kind is _K.DECISION and not machine:
         said = word_decision(said, group.before, chinese)
     elif kind is _K.REASON:
@@ -431,10 +437,8 @@ def _says_something(said: str, kind: StatementKind, machine: bool) -> bool:
         return len(said) >= 6
     if not _PLAIN_WORD.search(said):
         return False  # a row of codes does not explain itself
-    if _DIGIT.search(said):
-        return len(said) >= 3
     found = specifics(said)
-    if found.numbers or found.names or found.identifiers or found.dates:
+    if _DIGIT.search(said) or found.numbers or found.names or found.identifiers or found.dates:
         return len(said) >= 3
     if has_han(said):
         return len(han_characters(_LIGHT_CHINESE.sub("", said))) >= 2

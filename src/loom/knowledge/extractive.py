@@ -175,8 +175,9 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, read
         choices = choice_probabilities(one.features, of_parts, weights)
         for part, words, point, choice in zip(parts, said, points, choices, strict=True):
             state = is_state(part)
-            doer = _doer(part.text, turn.speaker, one.fact.kind)
-            forms: tuple[str, ...] = clause_forms(words, one.statement.machine, doer, state=state)
+            forms: tuple[str, ...] = clause_forms(
+                words, one.statement.machine, _doer(part.text, turn.speaker, one.fact.kind), state=state
+            )
             lead = ""
             if readable:
                 # Word for word, on one line; of the output of a program the beginning.
@@ -190,9 +191,19 @@ def _units(turns: list[Turn], counter: TokenCounter, weights: Model | None, read
                     score = max(score, _LEAST_SCORE_OF_STATE)
                 if readable:
                     score *= _information(forms[0], speakers)
-                chinese = is_chinese(forms[0])
                 units.append(
-                    _Unit(len(units), turn, one.fact.kind, one.worth, forms, costs, score, chinese, lead, state)
+                    _Unit(
+                        len(units),
+                        turn,
+                        one.fact.kind,
+                        one.worth,
+                        forms,
+                        costs,
+                        score,
+                        is_chinese(forms[0]),
+                        lead,
+                        state,
+                    )
                 )
     return units
 
@@ -224,10 +235,19 @@ def _information(text: str, speakers: frozenset[str]) -> float:
 def _doer(text: str, speaker: str | None, kind: StatementKind) -> str | None:
     """The speaker, if a telegram can leave the name out: in "raised the limit to 92", but not in "lives in
     Lisbon"."""
-    if not speaker or text.startswith(speaker):
-        return None
-    about_people = (StatementKind.IDENTITY, StatementKind.PLACE, StatementKind.PREFERENCE, StatementKind.PRACTICE)
-    return None if kind in (*about_people, StatementKind.PLAN, StatementKind.EVENT) else speaker
+    return None if not speaker or text.startswith(speaker) or kind in _WITH_THEIR_DOER else speaker
+
+
+_WITH_THEIR_DOER = frozenset(
+    {
+        StatementKind.IDENTITY,
+        StatementKind.PLACE,
+        StatementKind.PREFERENCE,
+        StatementKind.PRACTICE,
+        StatementKind.PLAN,
+        StatementKind.EVENT,
+    }
+)
 
 
 def _spread(units: list[_Unit]) -> None:
@@ -269,8 +289,9 @@ def _newest(turns: list[Turn], weights: Model) -> list[tuple[Turn, CandidateFact
                     found.pop(older, None)
                 keyed[fact.key] = normal
             elif fact.replaces is not None:
-                recent = [*found.items()][-_LOOK_BACK:]
-                wrong = [name for name, (_, other, _) in recent if contradicts(fact, other.fact)]
+                wrong = [
+                    name for name, (_, other, _) in [*found.items()][-_LOOK_BACK:] if contradicts(fact, other.fact)
+                ]
                 if wrong:
                     fact, changed = apply_correction(fact, found[wrong[-1]][1].fact), True
                     normal = fact_identity(fact)
@@ -300,8 +321,9 @@ def _join_chains(units: list[_Unit]) -> None:
             plain = unit.score
             for other in reversed(units[max(0, number - _CHAIN) : number]):
                 # A failed build is a problem too if its solution is in the same turn.
-                failed = other.kind is StatementKind.TEST and other.turn is unit.turn
-                if other.kind is StatementKind.ERROR or failed:
+                if other.kind is StatementKind.ERROR or (
+                    other.kind is StatementKind.TEST and other.turn is unit.turn
+                ):
                     other.score *= _CHAIN_BONUS
                     unit.score *= _CHAIN_BONUS
                     unit.partner, other.partner = other, unit
@@ -371,8 +393,9 @@ def _fitted(chosen: list[_Unit], units: list[_Unit], budget: int, counter: Token
             chosen.remove(min(chosen, key=_density))
         text, tokens = _counted(chosen, counter)
     taken = {*chosen}
-    others = [unit for unit in units if unit not in taken]
-    for unit in sorted(others, key=lambda unit: (-_density(unit), -unit.place)):
+    for unit in sorted(
+        (unit for unit in units if unit not in taken), key=lambda unit: (-_density(unit), -unit.place)
+    ):
         if unit.costs[-1] + 1 <= budget - tokens:
             unit.level = unit.shortest
             longer, more = _counted([*chosen, unit], counter)

@@ -121,15 +121,9 @@ class L4Compressor:
         units = {fact.id: unit for fact, unit in zip(facts, map(unit_vector, known), strict=True) if unit is not None}
         if len({len(unit) for unit in units.values()}) > 1:
             raise WrongDimension("the facts' embeddings differ in length: embed all of them with one model")
-        merges: list[Merge] = []
-        unfaithful = 0
-        for cluster in self._clusters(sorted(facts, key=_in_time), units):
-            merge = self._merge(cluster, units)
-            if merge.fidelity.passed:
-                merges.append(merge)
-            else:
-                unfaithful += 1
-        return self._settle(facts, merges, unfaithful)
+        made = [self._merge(cluster, units) for cluster in self._clusters(sorted(facts, key=_in_time), units)]
+        merges = [merge for merge in made if merge.fidelity.passed]
+        return self._settle(facts, merges, len(made) - len(merges))
 
     def _settle(self, facts: Sequence[Fact], merges: Sequence[Merge], unfaithful: int) -> Compression:
         """Keep the most important facts. If a merged fact would have to leave, its members leave unmerged."""
@@ -216,8 +210,13 @@ def _importance(fact: Fact) -> float:
 
 def _by_importance(fact: Fact) -> tuple[bool, float, float, float, str]:
     """The sort key: facts that hold first, then importance, confidence, the newest, the id."""
-    newest = -fact.created_at.timestamp()
-    return (fact.superseded_at is not None, -_importance(fact), -fact.confidence, newest, fact.id)
+    return (
+        fact.superseded_at is not None,
+        -_importance(fact),
+        -fact.confidence,
+        -fact.created_at.timestamp(),
+        fact.id,
+    )
 
 
 def _joined(lists: Iterable[Sequence[str]]) -> list[str]:
@@ -341,9 +340,11 @@ def _says(other: _Said, one: _Said) -> bool:
     if not one.terms or len(one.terms) > len(other.terms):
         return False
     rest = iter(other.terms)
-    if not all(term in rest for term in one.terms):
-        return False
-    return _HEDGES.intersection(other.terms) <= {*one.terms} and may_merge(other.protected, one.protected)
+    return (
+        all(term in rest for term in one.terms)
+        and _HEDGES.intersection(other.terms) <= {*one.terms}
+        and may_merge(other.protected, one.protected)
+    )
 
 
 def _join(parts: Sequence[str]) -> str:

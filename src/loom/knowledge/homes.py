@@ -139,10 +139,9 @@ def _home_in_chinese(said: str) -> Home | None:
         if _AHEAD_CHINESE.search(before):
             continue
         who = _ADVERBS_CHINESE.sub("", before)
-        if not who and starts:  # "我搬家了，现在住成都": the clause before has the subject
-            who = "我" if said.startswith("我") else ""
-            if not who:
-                continue
+        # "我搬家了，现在住成都": the clause before has the subject.
+        if not who and starts and not said.startswith("我"):
+            continue
         if not who or _SPEAKER_CHINESE.fullmatch(who):
             return Home("", attribute, match["value"])
         relative = _RELATIVE_CHINESE.fullmatch(who)

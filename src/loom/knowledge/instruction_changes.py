@@ -182,8 +182,9 @@ def ends(later: InstructionTopic, earlier: InstructionTopic) -> bool:
         return False
     if shared / len(later.terms | earlier.terms) >= _SAME_TOPIC:
         return True
-    is_opposed = later.forbids != earlier.forbids
-    return (is_opposed or later.changes) and shared / min(len(later.terms), len(earlier.terms)) >= _RELATED_TOPIC
+    return (later.forbids != earlier.forbids or later.changes) and (
+        shared / min(len(later.terms), len(earlier.terms)) >= _RELATED_TOPIC
+    )
 
 
 def _same_condition(one: frozenset[str] | None, other: frozenset[str] | None) -> bool:
@@ -214,6 +215,6 @@ def _excludes(later: frozenset[tuple[int, int]], earlier: frozenset[tuple[int, i
 
 def _about_the_same(later: InstructionTopic, earlier: InstructionTopic) -> bool:
     """Whether two wishes differ only in their exclusive values, so that neither names a further thing."""
-    if later.condition is not None or earlier.condition is not None:
-        return True  # their conditions were compared
-    return not later.bare or not earlier.bare or bool(later.bare & earlier.bare)
+    # Conditions, if there are any, were compared before.
+    has_condition = later.condition is not None or earlier.condition is not None
+    return has_condition or not later.bare or not earlier.bare or bool(later.bare & earlier.bare)

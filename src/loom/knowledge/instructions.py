@@ -141,8 +141,9 @@ def _found(text: str) -> Iterator[StandingInstruction]:
         cues = CHINESE if is_chinese(said) else ENGLISH
         if not said.rstrip().endswith(("?", "？")) and withdrawn_topic(said[start:].replace("’", "'")) is not None:
             span = (statement.start, statement.end)
-            kind, scope = InstructionKind.WITHDRAWAL, InstructionScope.EVERYWHERE
-            yield StandingInstruction(text[slice(*span)].strip(), span, kind, None, scope)
+            yield StandingInstruction(
+                text[slice(*span)].strip(), span, InstructionKind.WITHDRAWAL, None, InstructionScope.EVERYWHERE
+            )
             continue
         judged = _judge(said[start:].replace("’", "'").lower(), cues)
         if judged is None:
@@ -188,9 +189,8 @@ def _judge(said: str, cues: Cues) -> tuple[InstructionKind, tuple[int, int]] | N
             match = pattern.search(said)
             if match is None or _is_asked(said, match, cues):
                 continue
-            if kind is InstructionKind.PREFERENCE and UNSTATED.search(said, 0, match.start()):
-                continue
-            return kind, match.span()
+            if kind is not InstructionKind.PREFERENCE or not UNSTATED.search(said, 0, match.start()):
+                return kind, match.span()
     return None
 
 
@@ -203,9 +203,8 @@ def _is_asked(said: str, match: re.Match[str], cues: Cues) -> bool:
         _, comma, after = rest.rpartition("，")
         return not comma or _TAG.search(after) is not None
     clause_start = max(said.rfind(mark, 0, match.start()) for mark in (", ", "; ", ": ")) + 1
-    if cues.asks.search(said[clause_start : match.end()].strip()) is not None:
-        return True
-    return _ASKS_NEXT.search(rest) is None
+    asked = said[clause_start : match.end()].strip()
+    return cues.asks.search(asked) is not None or _ASKS_NEXT.search(rest) is None
 
 
 def _holds_once(said: str, cues: Cues) -> bool:

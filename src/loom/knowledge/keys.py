@@ -174,10 +174,9 @@ def correction_in(said: str) -> tuple[str, str] | None:
 def _alike(new: str, old: str) -> str:
     """The part of `new` that replaces `old`: its date for a date, its number for a number, else as many words."""
     for pattern in (DATE_CHINESE, DATE_ENGLISH):
-        if pattern.search(old):
-            dates = [match.group() for match in pattern.finditer(new)]
-            if dates:
-                return dates[-1]
+        dates = [match.group() for match in pattern.finditer(new)]
+        if dates and pattern.search(old):
+            return dates[-1]
     numbers = specifics(old).numbers and specifics(new).numbers
     if numbers:
         return numbers[-1]
@@ -244,10 +243,8 @@ def contradicts(newer: ExtractedFact, older: ExtractedFact) -> bool:
     """
     if newer.key is not None and newer.key == older.key:
         return newer.value != older.value
-    if newer.replaces is None:
-        return False
-    if newer.key is not None and older.key is not None:
-        # "It's the 27th" has no subject of its own to compare.
+    # "It's the 27th" has no subject of its own to compare.
+    if newer.replaces is None or (newer.key is not None and older.key is not None):
         return False
     if older.value is not None:
         new, old = newer.replaces, older.value

@@ -141,13 +141,13 @@ def _checked_mention(entry: Mapping[str, object], text: str) -> Mention | None:
     name, said = (
         " ".join(value.split()) if isinstance(value, str) else "" for value in (entry["name"], entry.get("said"))
     )
-    if not 0 < len(name) <= LONGEST_NAME or not 0 < len(said) <= LONGEST_NAME:
-        return None
-    if not name.isprintable() or not any(map(str.isalpha, name)):
-        return None
-    if is_function_word(name) or is_pronoun(name):  # "she" does not name a person
-        return None
-    return Mention(name, said) if _occurs_in(said, text) else None
+    is_name = (
+        0 < len(name) <= LONGEST_NAME
+        and name.isprintable()
+        and any(map(str.isalpha, name))
+        and not (is_function_word(name) or is_pronoun(name))  # "she" does not name a person
+    )
+    return Mention(name, said) if is_name and 0 < len(said) <= LONGEST_NAME and _occurs_in(said, text) else None
 
 
 # A letter of a script that writes spaces between words.
@@ -166,14 +166,15 @@ def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+_KINDS: Final = [kind.value for kind in FORMS]
+
+
 def _checked_fact(entry: object, text: str, source: Source) -> ExtractedFact | None:
     """A fact from the model, or None if it is malformed, untrusted or not supported by the text."""
     if not isinstance(entry, dict):
         return None
     content, kind_name = entry.get("content"), entry.get("type")
-    if not isinstance(content, str) or not content.strip() or len(content) > LONGEST_FACT:
-        return None
-    if kind_name not in {kind.value for kind in FORMS}:
+    if not isinstance(content, str) or not content.strip() or len(content) > LONGEST_FACT or kind_name not in _KINDS:
         return None
     kind = StatementKind(kind_name)
     if (source.untrusted and kind in UNTRUSTED_KINDS) or not is_supported(content, f"{text}\n{source.speaker or ''}"):

@@ -72,9 +72,8 @@ def revised(newer: ExtractedFact, older: ExtractedFact, at: datetime) -> Extract
     fact = apply_correction(bare, older)
     if fact is bare:
         return None
-    value = None
-    if fact.key is not None and older.value is not None:
-        value = older.value.replace(normal_value(old), normal_value(new))
+    keyed = None if fact.key is None else older.value
+    value = None if keyed is None else keyed.replace(normal_value(old), normal_value(new))
     return replace(fact, content=with_dates(fact.content, at), value=value, replaces=None, revises=None)
 
 

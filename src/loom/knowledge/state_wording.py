@@ -298,9 +298,8 @@ def _of_match(form: str, found: dict[str, str | None], speaker: str, renewed: bo
         terms, value = terms | {head}, attribute["value"] or attribute["value2"]
         relation = "is" if relation != CHANGED else CHANGED
     made = _valued(terms, head, relation, value, renewed, definite)
-    if made is None or (verb in _COUNTING and made.sort != "number"):
-        return
-    yield made
+    if made is not None and (verb not in _COUNTING or made.sort == "number"):
+        yield made
 
 
 def _valued(
@@ -331,8 +330,18 @@ def _valued(
         sort = "manner"
     elif len(words) <= 3 and words[0] != "the":
         sort = "name"
-    proper = sort == "name" and _PROPER.fullmatch(value) is not None
-    return State(terms, head, relation, _plain(value), sort, unit, groups, renewed, definite, proper)
+    return State(
+        terms,
+        head,
+        relation,
+        _plain(value),
+        sort,
+        unit,
+        groups,
+        renewed,
+        definite,
+        proper=sort == "name" and _PROPER.fullmatch(value) is not None,
+    )
 
 
 def _subject(about: str, speaker: str) -> tuple[frozenset[str], str, bool] | None:
@@ -484,9 +493,8 @@ def _of_chinese_match(form: str, found: dict[str, str | None], speaker: str, ren
     elif form == "label" and not _ATTRIBUTE.search(subject):
         return
     made = _chinese_value(subject, relation, value, renewed)
-    if made is None or (made.relation in ("has", "left") and made.sort != "number"):
-        return
-    yield made
+    if made is not None and (made.relation not in ("has", "left") or made.sort == "number"):
+        yield made
 
 
 def _chinese_value(subject: str, relation: str, value: str, renewed: bool) -> State | None:
@@ -516,9 +524,18 @@ def _chinese_value(subject: str, relation: str, value: str, renewed: bool) -> St
     if len(value) > 2 * _LONGEST_VALUE_CHINESE:
         return None
     definite = _ATTRIBUTE.search(subject) is not None or len(subject) > 3
-    proper = sort == "name" and _PROPER.fullmatch(value) is not None
-    terms = frozenset((subject,))
-    return State(terms, subject, relation, value.lower(), sort, unit, groups, renewed, definite, proper)
+    return State(
+        frozenset((subject,)),
+        subject,
+        relation,
+        value.lower(),
+        sort,
+        unit,
+        groups,
+        renewed,
+        definite,
+        proper=sort == "name" and _PROPER.fullmatch(value) is not None,
+    )
 
 
 _LONGEST_VALUE_CHINESE: Final = 12

@@ -122,8 +122,7 @@ def _keys(state: State | None, frame: Frame | None, speaker: str) -> Iterator[ob
     if state is not None:
         yield state.subject
     if frame is not None and len(frame.words) > 2:
-        own = not _FIRST_PERSON.isdisjoint(frame.words)
-        yield (speaker if own else "", *frame.words[:2])
+        yield ("" if _FIRST_PERSON.isdisjoint(frame.words) else speaker, *frame.words[:2])
 
 
 _FIRST_PERSON: Final = frozenset(("i", "my", "me", "mine", "我"))

@@ -172,17 +172,16 @@ class Summarizer:
         prompt = f"{COMPRESS_PROMPT}\nUse at most {budget} tokens.\n\n<<<DIALOGUE\n{dialogue}\nDIALOGUE>>>\n"
         text = llm.complete(prompt).strip()
         tokens = self.counter.safe_count(text)
-        reason = ""
         if not text:
             reason = "was empty"
         elif tokens > budget:
             reason = f"had {tokens} tokens of {budget}"
         elif not is_supported(text, _dialogue(turns)):
             reason = "stated a number, name or identifier that the dialogue does not have"
-        if reason:
-            _logger.warning("the language model's summary %s; summarising by rules", reason)
-            return None
-        return Summary(text, tokens, "model", tuple(dict.fromkeys(turn.id for turn in turns)))
+        else:
+            return Summary(text, tokens, "model", tuple(dict.fromkeys(turn.id for turn in turns)))
+        _logger.warning("the language model's summary %s; summarising by rules", reason)
+        return None
 
 
 def _dialogue(turns: Iterable[Turn]) -> str:

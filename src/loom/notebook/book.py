@@ -197,15 +197,13 @@ class Notebook(Closing):
             gap = end if known.strip() == _NEW_KNOWLEDGE.strip() and begun.count("\n") == 1 else ""
             versions = self.pages.history(page)
             trust = lower_trust(Trust.AGENT, versions[-1].trust) if versions else Trust.AGENT
-            learned = {line: ids} if ids else {}
-            return self.pages.write(page, f"{begun}{gap}{line}{end}", trust=trust, learned=learned)
+            return self.pages.write(page, f"{begun}{gap}{line}{end}", trust=trust, learned={line: ids} if ids else {})
 
     def knowledge_pages(self) -> list[Page]:
         """Return all pages of this agent's knowledge: the one in use, its variants, further files under `knowledge`,
         imported packages, and the files of a memory tool."""
-        variants = [self.variants.page(name) for name in self.variants.names()]
         return [
-            *variants,
+            *map(self.variants.page, self.variants.names()),
             *(Page(path, KNOWLEDGE) for path in self._paths_below("knowledge", "packages", "memories")),
         ]
 
@@ -247,8 +245,10 @@ class Notebook(Closing):
         return import_package(self.pages, Path(folder), notes=self._folder, own=self._own_files(), merge=merge)
 
     def _own_files(self) -> dict[str, Page]:
-        further = {Path(path).name: Page(path, KNOWLEDGE) for path in self._paths_below("knowledge")}
-        return {"agent_knowledge.md": self.knowledge_page, **further}
+        return {
+            "agent_knowledge.md": self.knowledge_page,
+            **{Path(path).name: Page(path, KNOWLEDGE) for path in self._paths_below("knowledge")},
+        }
 
     def attach(
         self, folder: str | Path, *, kind: FolderKind | str | None = None, writable: bool = False
@@ -258,9 +258,13 @@ class Notebook(Closing):
 
         It holds while this notebook is open: which folders are read is never taken from a file.
         """
-        memory = self._full("folders of others")
-        chosen = None if kind is None else checked_member(FolderKind, kind, "kind")
-        found = OtherFolder(Path(folder), memory, self.work_dir / ".notes", kind=chosen, writable=writable)
+        found = OtherFolder(
+            Path(folder),
+            self._full("folders of others"),
+            self.work_dir / ".notes",
+            kind=None if kind is None else checked_member(FolderKind, kind, "kind"),
+            writable=writable,
+        )
         if any(one.root == found.root for one in self.folders):
             raise InvalidInput(f"{found.root} is attached already")
         self.folders.append(found)
@@ -358,7 +362,6 @@ class Notebook(Closing):
         """
         if self.minimal_mode:
             return build_minimal_prompt(base_template, compact_memory=self.compact_memory)
-        schema = self.work_dir / "world_schema.md"
         parts = [("知识", self._said(lambda: self._page_text(self.knowledge_page), _KNOWLEDGE_TOKENS))]
         further = [page for page in self.knowledge_pages() if "/knowledge/" in page.path or "/packages/" in page.path]
         room = _FURTHER_TOKENS
@@ -368,19 +371,19 @@ class Notebook(Closing):
             parts.append((f"知识: {Path(page.path).stem}", text))
             if room <= 0:
                 break
-        parts.append(("世界约定", self._said(lambda: self._file_text(schema), _SESSION_TOKENS)))
-        own_world = self._notes / "world_state.md"
+        schema, own_world = self.work_dir / "world_schema.md", self._notes / "world_state.md"
         world = self._said(lambda: self._page_text(self.world_page) or self._file_text(own_world), _KNOWLEDGE_TOKENS)
-        parts.append(("世界状态", world))
+        parts += [
+            ("世界约定", self._said(lambda: self._file_text(schema), _SESSION_TOKENS)),
+            ("世界状态", world),
+        ]
         told = "".join(f"\n## {heading}\n{text}" for heading, text in parts if text.strip())
-        own = [self._within(one.content, _SESSION_TOKENS) for one in reversed(self.sessions.own(3))]
-        state = self._said(lambda: read_text(self.process_path) if exists(self.process_path) else "", None)
         return build_minimal_prompt(
             base_template,
             told,
             minimal_mode=False,
-            task_state=state,
-            own_sessions=own,
+            task_state=self._said(lambda: read_text(self.process_path) if exists(self.process_path) else "", None),
+            own_sessions=[self._within(one.content, _SESSION_TOKENS) for one in reversed(self.sessions.own(3))],
             task_state_tokens=_TASK_TOKENS,
             token_counter=self.memory.counter,
         )
@@ -468,9 +471,11 @@ class Notebook(Closing):
             done = self.sync()
             for folder in (self.work_dir, *(path for path in (self.work_dir / ".notes").rglob("*") if path.is_dir())):
                 remove_leftovers(folder)
-        values = {one.name: getattr(receipt, one.name) for one in fields(receipt)}
         return NotebookForgotten(
-            **values, files=done.forgotten, rewritten=tuple(dict.fromkeys(done.written)), copies=tuple(self.copies())
+            **{one.name: getattr(receipt, one.name) for one in fields(receipt)},
+            files=done.forgotten,
+            rewritten=tuple(dict.fromkeys(done.written)),
+            copies=tuple(self.copies()),
         )
 
     def copies(self) -> list[str]:

@@ -66,8 +66,7 @@ def merged(base: str, file: str, memory: str, *, other: str = "memory", joins: b
             lines += [*_ended(mine), *others]
         else:
             conflicts += 1
-            marks = (MARKS[0], MARKS[1], f"{_END}{other}")
-            lines += [f"{marks[0]}\n", *_ended(mine), f"{marks[1]}\n", *_ended(others), f"{marks[2]}\n"]
+            lines += [f"{MARKS[0]}\n", *_ended(mine), f"{MARKS[1]}\n", *_ended(others), f"{_END}{other}\n"]
         lines += old[old_at : old_at + size]
         at_old, at_ours, at_theirs = old_at + size, ours_at + size, theirs_at + size
     return Merged("".join(lines), conflicts)

@@ -191,11 +191,9 @@ class _Reader:
             self._fail("a number is too large")
 
     def _bounded(self, value: Value) -> Value:
-        if isinstance(value, str):
-            too_large = len(value) > _MOST_TEXT
-        else:
-            too_large = isinstance(value, int) and value.bit_length() > _MOST_BITS
-        if too_large:
+        if (isinstance(value, str) and len(value) > _MOST_TEXT) or (
+            isinstance(value, int) and value.bit_length() > _MOST_BITS
+        ):
             self._fail("its value is too large")
         return value
 

@@ -121,11 +121,14 @@ class OtherFolder:
     def _found(self) -> Iterator[Page]:
         if self.kind is FolderKind.INSTRUCTIONS:
             # One of these files is often a link to another one.
-            present = (name for name in _INSTRUCTIONS if exists(self.root / name))
-            yield from (self._page(name) for name in present if not (self.root / name).is_symlink())
+            yield from (
+                self._page(name)
+                for name in _INSTRUCTIONS
+                if exists(self.root / name) and not (self.root / name).is_symlink()
+            )
         elif self.kind is FolderKind.CLAUDE_MEMORY:
-            names = (entry.name for entry in os.scandir(self.root) if entry.name.endswith(".md"))
-            yield from (self._page(name) for name in sorted(names) if not name.startswith("."))
+            names = (name for name in os.listdir(self.root) if name.endswith(".md") and not name.startswith("."))
+            yield from map(self._page, sorted(names))
         else:
             yield from map(self._page, sorted(_notes_of(self.root)))
 
@@ -142,9 +145,9 @@ class OtherFolder:
         kind = told.get("metadata.type", told.get("type", ""))
         if kind in _TYPES:
             metadata["type"] = kind
-        trusted = is_trusted(str(self.root), None, os.environ)
+        # A model writes these files, not the user.
+        trust = Trust.AGENT if is_trusted(str(self.root), None, os.environ) else Trust.UNKNOWN
         importance = 0.3 if path == INDEX else 0.6
-        trust = Trust.AGENT if trusted else Trust.UNKNOWN  # a model writes these files, not the user
         return Page(path, _TYPES.get(kind, _STATE), importance, trust, self.writable, metadata)
 
 

@@ -161,19 +161,24 @@ def _parsed(text: str, depth: int) -> Instruction | None:
         return _WORDS[text]
     if found := _IF.fullmatch(text):
         return _branch(found[1], depth)
-    if found := _SET.fullmatch(text):
-        return Assign(found[1], found[2].strip())
-    if found := _GOTO.fullmatch(text):
-        return Goto(int(found[1]) if found[1] else found[2])
-    if found := _ADD.fullmatch(text):
-        return Add(found[1].strip(), bool(found[2]))
-    if found := _CALL.fullmatch(text):
-        arguments = _arguments(found[2])
-        return None if arguments is None else Call(found[1], arguments, found[3])
-    if found := _RUN.fullmatch(text):
-        arguments = _arguments(found[4] or "")
-        return None if arguments is None else Run(found[1] or found[2] or found[3], arguments, found[5])
-    return None
+    read = ((found, make) for pattern, make in _FORMS if (found := pattern.fullmatch(text)))
+    return next((make(found) for found, make in read), None)
+
+
+def _with_arguments(
+    kind: type[Call] | type[Run], name: str, arguments: str | None, result: str | None
+) -> Call | Run | None:
+    given = _arguments(arguments or "")
+    return None if given is None else kind(name, given, result)
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Instruction | None]], ...] = (
+    (_SET, lambda found: Assign(found[1], found[2].strip())),
+    (_GOTO, lambda found: Goto(int(found[1]) if found[1] else found[2])),
+    (_ADD, lambda found: Add(found[1].strip(), bool(found[2]))),
+    (_CALL, lambda found: _with_arguments(Call, found[1], found[2], found[3])),
+    (_RUN, lambda found: _with_arguments(Run, found[1] or found[2] or found[3], found[4], found[5])),
+)
 
 
 def _branch(text: str, depth: int) -> Branch | None:
@@ -186,9 +191,7 @@ def _branch(text: str, depth: int) -> Branch | None:
     rest, hidden = text[then.end() :], bare[then.end() :]
     otherwise = _ELSE.search(hidden)
     first = _parsed(rest[: otherwise.start()].strip(" ，,;；") if otherwise else rest.strip(), depth + 1)
-    second: Instruction | None = Continue()
-    if otherwise:
-        second = _parsed(rest[otherwise.end() :].strip(), depth + 1)
+    second = _parsed(rest[otherwise.end() :].strip(), depth + 1) if otherwise else Continue()
     if not condition or first is None or second is None:
         return None
     return Branch(condition, first, second)

@@ -100,8 +100,9 @@ def import_package(pages: Pages, source: Path, *, notes: str, own: dict[str, Pag
         merged.append(page.path)
         if result.conflicts:
             conflicts.append(page.path)
-    package = Package(name, told["agent"], source, tuple(texts))
-    return PackageImport(package, tuple(merged), tuple(conflicts), tuple(disagreeing))
+    return PackageImport(
+        Package(name, told["agent"], source, tuple(texts)), tuple(merged), tuple(conflicts), tuple(disagreeing)
+    )
 
 
 def _described(folder: Path) -> dict[str, Any]:

@@ -175,8 +175,7 @@ class Pages:
                     return Merged(record.content, 0)
                 base = told[-1].content if told else common_lines(record.content, text)
                 result = merged(base, record.content, text, other=f"package {package}", joins=joins)
-                own = (result.text, lower_trust(trust, record.trust), "")
-                self._store_all(page, (text, trust, package), own)
+                self._store_all(page, (text, trust, package), (result.text, lower_trust(trust, record.trust), ""))
             self._sync_one(page)
             return result
 
@@ -410,8 +409,9 @@ class Pages:
         restored backup it is neither, and the file is not overwritten."""
         if record.version == base.version and base.digest == _digest(record.content):
             return True
-        versions = ((one.version, _digest(one.content)) for one in self.history(page))
-        return base[:2] in versions or self._was_forgotten(base)
+        return base[:2] in ((one.version, _digest(one.content)) for one in self.history(page)) or self._was_forgotten(
+            base
+        )
 
     def _was_forgotten(self, base: _Base) -> bool:
         """Tell whether the version was forgotten. A memory that never had it, or lost it, deletes no file."""
@@ -523,8 +523,10 @@ class Pages:
                 pages.pop(path, None)
             else:
                 pages[path] = [*base]
-        told = {"memory": self._memory_name, "pages": folders}
-        write_text(self._notes / _STATE, json.dumps(told, ensure_ascii=False, indent=1, sort_keys=True))
+        write_text(
+            self._notes / _STATE,
+            json.dumps({"memory": self._memory_name, "pages": folders}, ensure_ascii=False, indent=1, sort_keys=True),
+        )
 
 
 def _agreed(record: Record) -> _Base:

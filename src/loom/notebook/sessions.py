@@ -194,8 +194,9 @@ class Sessions:
             return []
         with locked(self.folder):
             remove_leftovers(self.folder)
-            written = self._written_here()
-            names = sorted(name for name, numbers in written.items() if not numbers.isdisjoint(forgotten))
+            names = sorted(
+                name for name, numbers in self._written_here().items() if not numbers.isdisjoint(forgotten)
+            )
             return [f".sessions/{name}" for name in self._sweep(names)]
 
     # -- files -----------------------------------------------------------------------------------------

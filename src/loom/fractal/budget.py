@@ -437,8 +437,9 @@ class QualityEvaluator:
             scores = {name: found.get(name) for name in ("confidence", "coverage", "novelty")}
             return QualityMetrics(**scores, errors=errors, judge="model")  # type: ignore[arg-type]
         except Exception as error:  # a model may raise anything; the result must survive it
-            note = f"the model did not decide: {type(error).__name__}"
-            return _by_words(asked, said, context, errors, failed, note)
+            return _by_words(
+                asked, said, context, errors, failed, f"the model did not decide: {type(error).__name__}"
+            )
 
 
 def _by_words(task: str, result: str, context: str, errors: int, failed: bool, note: str = "") -> QualityMetrics:

@@ -64,7 +64,4 @@ def deep_merge(weak: Any, strong: Any) -> Any:
     """
     if not isinstance(weak, Mapping) or not isinstance(strong, Mapping):
         return strong
-    added = {name: value for name, value in strong.items() if name not in weak}
-    return {
-        name: deep_merge(value, strong[name]) if name in strong else value for name, value in weak.items()
-    } | added
+    return {**weak, **strong} | {name: deep_merge(weak[name], strong[name]) for name in weak if name in strong}

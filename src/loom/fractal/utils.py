@@ -174,10 +174,8 @@ def _is_order_chinese(part: str) -> bool:
     if "了" in part or "过" in part:
         return False
     part = part.strip(" \t。！!.;；")
-    for candidate in dict.fromkeys((part, part[len(_LEAD_CHINESE.match(part)[0]) :])):  # type: ignore[index]
-        if _ORDER_CHINESE.match(candidate) or _AIMED_CHINESE.match(candidate):
-            return True
-    return False
+    bare = part[len(_LEAD_CHINESE.match(part)[0]) :]  # type: ignore[index]
+    return any(_ORDER_CHINESE.match(one) or _AIMED_CHINESE.match(one) for one in dict.fromkeys((part, bare)))
 
 
 def pieces_of_work(text: str) -> int:
@@ -191,9 +189,8 @@ _ASKED: Final = re.compile(r"\s*(?:please\s+)?(?:can|could|would|will) you\b", r
 def _orders(sentence: str) -> int:
     if sentence.rstrip()[-1:] in ("?", "？") and _ASKED.match(sentence) is None:
         return 0
-    parts = _JOINT.split(sentence)
     wanted = _WANTED.match(sentence) is not None  # "we need a page designed, the copy written"
-    return sum(_is_asked_for(part, wanted) for part in parts)
+    return sum(_is_asked_for(part, wanted) for part in _JOINT.split(sentence))
 
 
 def _is_asked_for(part: str, wanted: bool) -> bool:

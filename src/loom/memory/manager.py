@@ -142,5 +142,4 @@ class MemoryManager(LoomMemory, ScopedMemory):
             min_importance=asked.min_importance or None,
             session_id=asked.session_id,
         )
-        count = asked.limit if limit is None else limit
-        return await in_thread(self.recall, asked.query, limit=count, wanted=wanted)
+        return await in_thread(self.recall, asked.query, limit=asked.limit if limit is None else limit, wanted=wanted)

@@ -47,10 +47,7 @@ class VectorMirror:
         """Copy the vectors that any process made since the last call, and delete forgotten ones."""
         with self._lock:
             start = self._since
-            while True:
-                page = self._store.changes(self._since, _PAGE)
-                if not page:
-                    break
+            while page := self._store.changes(self._since, _PAGE):
                 self._add([one.record for one in page if one.kind == "vector"])
                 for one in page:
                     if one.kind == "forget":

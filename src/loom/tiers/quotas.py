@@ -102,11 +102,6 @@ class QuotaCheck:
     reason: str
 
 
-def level_of(tokens: int, quota: LayerQuota) -> QuotaLevel:
-    """The highest mark that this many tokens reach."""
-    return max((level for level, mark in _marks(quota).items() if tokens >= mark), key=_LEVELS.index)
-
-
 def _marks(quota: LayerQuota) -> dict[QuotaLevel, float]:
     """The tokens from which on a tier is at each level."""
     warning = quota.warning_threshold * quota.hard_limit
@@ -125,7 +120,8 @@ def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) ->
     name, largest = tier.upper(), rules.largest[tier]
     if tier in (MemoryTier.L3, MemoryTier.L4):  # a stand-in takes the place of a long record
         incoming = min(incoming, MOST_TOKENS, largest)
-    level = level_of(min(held + incoming, quota.hard_limit), quota)
+    reached = min(held + incoming, quota.hard_limit)
+    level = max((level for level, mark in _marks(quota).items() if reached >= mark), key=_LEVELS.index)
     if incoming > largest:
         reason = f"{incoming:,} tokens are more than {name} takes ({largest:,})"
         return QuotaCheck(False, "reject", level, room, reason)

@@ -129,8 +129,10 @@ class L4Compressor:
         """Keep the most important facts. If a merged fact would have to leave, its members leave unmerged."""
         merged = {member.id for merge in merges for member in merge.members}
         by_id = {merge.fact.id: merge for merge in merges}
-        single = [fact for fact in facts if fact.id not in merged]
-        ranking = sorted([*single, *(merge.fact for merge in merges)], key=_by_importance)
+        ranking = sorted(
+            [*(fact for fact in facts if fact.id not in merged), *(merge.fact for merge in merges)],
+            key=_by_importance,
+        )
         staying, leaving = ranking[: self.threshold], ranking[self.threshold :]
         left_out = [
             member for fact in leaving for member in (by_id[fact.id].members if fact.id in by_id else (fact,))

@@ -92,8 +92,10 @@ class VectorMirror:
             return index.search(vector, count, among)
         try:
             hits = self.vectors.search(vector, count, {"namespace": self._store.namespace})
-            numbers = [int(hit.metadata["record"]) for hit in hits]
-            return np.array(numbers, dtype=np.int64), np.array([hit.score for hit in hits], dtype=np.float64)
+            return (
+                np.array([int(hit.metadata["record"]) for hit in hits], dtype=np.int64),
+                np.array([hit.score for hit in hits], dtype=np.float64),
+            )
         except Exception as error:  # the answer lacks only this signal
             log.warning("the vector store failed (%s); our own index answers", type(error).__name__)
             return index.search(vector, count, None)

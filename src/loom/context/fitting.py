@@ -184,21 +184,16 @@ class TokenCosts:
                 missing.append(one)
                 room -= _size(one)
         lines = [f"{self.text(one)}\n" for one in missing]
-        count = self.counter.count_batch if self.counter.exact else self._upper_bounds
-        self._lines |= {id(one): tokens for one, tokens in zip(missing, count(lines), strict=True)}
+        counts = self.counter.count_batch(lines) if self.counter.exact else map(self.counter.safe_count, lines)
+        self._lines |= {id(one): tokens for one, tokens in zip(missing, counts, strict=True)}
         texts = [one.text for one in missing if one.text not in self._forms]
         self._forms |= zip(texts, normal_forms(texts), strict=True)
 
-    def _upper_bounds(self, texts: Iterable[str]) -> list[int]:
-        return [self.counter.safe_count(text) for text in texts]
-
     def line(self, candidate: Candidate) -> int:
         """The tokens of a quotation with its line break, which often forms one token with the character before it."""
-        text = self.text(candidate)
-        known = self._lines.get(id(candidate))
-        if known is None:
-            known = self._lines[id(candidate)] = self.counter.safe_count(f"{text}\n")
-        return known
+        if id(candidate) not in self._lines:
+            self._lines[id(candidate)] = self.counter.safe_count(f"{self.text(candidate)}\n")
+        return self._lines[id(candidate)]
 
     def words(self, candidate: Candidate) -> tuple[str, str]:
         """What a quotation says, and who says it: two with the same words repeat each other."""
@@ -208,10 +203,9 @@ class TokenCosts:
 
     def text(self, candidate: Candidate) -> str:
         """The line of a quotation."""
-        known = self._texts.get(id(candidate))
-        if known is None:
-            known = self._texts[id(candidate)] = (candidate, quoted_line(candidate))
-        return known[1]
+        if id(candidate) not in self._texts:
+            self._texts[id(candidate)] = (candidate, quoted_line(candidate))
+        return self._texts[id(candidate)][1]
 
     def heading(self, moment: datetime, year: int | None) -> int:
         """The tokens of the heading of a day, with or without the year."""
@@ -309,14 +303,12 @@ def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | No
     part = Exchange(exchange.turns, found.messages, found.sizes, tuple(owners), most)
     before, now = exchange.tokens_by_turn(), part.tokens_by_turn()
     turns = tuple(
-        replace(turn, reason=_shortened_reason(turn, now[turn.id], before[turn.id])) if at in cut else turn
+        replace(turn, reason=f"{turn.reason}; shortened: {now[turn.id]:,} of {before[turn.id]:,} tokens")
+        if at in cut
+        else turn
         for at, turn in enumerate(exchange.turns)
     )
     return replace(part, turns=turns, cut=frozenset(turns[at].id for at in cut))
-
-
-def _shortened_reason(candidate: Candidate, now: int, before: int) -> str:
-    return f"{candidate.reason}; shortened: {now:,} of {before:,} tokens"
 
 
 def _part(candidate: Candidate, text: str, told: str) -> Candidate:
@@ -344,10 +336,8 @@ def spoken_of(offers: Iterable[Offer], costs: TokenCosts) -> list[Exchange]:
 
 def fits_whole(exchanges: Sequence[Exchange], room: int, costs: TokenCosts) -> bool:
     """Whether a conversation takes at most this many tokens."""
-    if not exchanges:
-        return True
-    mark = costs.cut_off if exchanges[0].messages[0]["role"] != "user" else 0
-    return spoken_tokens(exchanges, costs) + mark <= room
+    mark = costs.cut_off if exchanges and exchanges[0].messages[0]["role"] != "user" else 0
+    return not exchanges or spoken_tokens(exchanges, costs) + mark <= room
 
 
 def spoken_tokens(exchanges: Sequence[Exchange], costs: TokenCosts) -> int:
@@ -397,7 +387,9 @@ class Selection:
         """
         part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
         part_tokens = 0 if part is None else self.costs.line(part)
-        if self.is_redundant(candidate) or self._is_too_long(candidate, min(most, self.room) + part_tokens):
+        # The stored count may already show that it does not fit. Rendering and counting it takes time.
+        least = 0 if candidate.is_abridged else min(candidate.tokens, len(candidate.text))
+        if self.is_redundant(candidate) or least > min(most, self.room) + part_tokens:
             return 0
         cost = self.costs.line(candidate) - part_tokens
         if self._is_new_block:
@@ -412,8 +404,7 @@ class Selection:
                 cost += self.costs.heading(moment, moment.year if moment.year in self._years else None)
         if cost > min(most, self.room):
             return 0
-        reason = self._why_not(candidate, is_taken=True)
-        if reason:
+        if reason := self._why_not(candidate, is_taken=True):
             self._leave_out(candidate, reason)
             return 0
         if part is not None:
@@ -429,8 +420,8 @@ class Selection:
             self.present.add(candidate.id)
         elif candidate.place is Place.QUOTE:
             self._parts[candidate.id] = candidate
-        known = 0 if part is None else self.tokens[candidate.id, candidate.place]
-        self.tokens[candidate.id, candidate.place] = known + cost
+        place = candidate.id, candidate.place
+        self.tokens[place] = cost if part is None else self.tokens[place] + cost
         self.room -= cost
         return cost
 
@@ -487,17 +478,14 @@ class Selection:
         return _part(candidate, found.text, f"{tokens:,} of {candidate.tokens:,} tokens, {found}")
 
     def _scorer_of(self, candidate: Candidate) -> PassageScorer:
-        return candidate.scorer or self._question_scorer()
-
-    def _question_scorer(self) -> PassageScorer:
-        if self._scorer is None:
-            self._scorer = PassageScorer.of_question(self.question)
-        return self._scorer
+        scorer = candidate.scorer or self._scorer
+        if scorer is None:
+            scorer = self._scorer = PassageScorer.of_question(self.question)
+        return scorer
 
     def speak_part(self, exchange: Exchange) -> int:
         """Take the part of the exchange that fits before those already taken; return its cost, or 0."""
-        note = self._gap(exchange)
-        part = shortened(exchange, self.costs, self.room - note)
+        part = shortened(exchange, self.costs, self.room - self._gap(exchange))
         return 0 if part is None else self.add_exchange(part, self.room)
 
     def add_quoted(self, quotes: Iterable[Candidate]) -> None:
@@ -529,13 +517,6 @@ class Selection:
                 found._years.add(one.created_at.year)
         return found
 
-    @staticmethod
-    def _is_too_long(candidate: Candidate, most: int) -> bool:
-        """Whether the stored count already shows that the quotation does not fit. Rendering and counting it takes
-        time."""
-        whole = candidate.tokens if not candidate.is_abridged else 0
-        return whole > most and len(candidate.text) > most
-
     def _why_not(self, candidate: Candidate, *, is_taken: bool = False) -> str:
         """The reason why a quotation is redundant, or an empty text. If it then `is_taken`, others repeat it."""
         if candidate.id in self.present and not candidate.is_abridged:
@@ -543,8 +524,7 @@ class Selection:
         part = self._parts.get(candidate.id) if candidate.place is Place.QUOTE else None
         if candidate.is_abridged and part is not None and len(part.text) >= len(candidate.text):
             return OFFERED_ALREADY
-        redundancy = _redundancy(candidate, self.present)
-        if redundancy:
+        if redundancy := _redundancy(candidate, self.present):
             return redundancy
         twin = next((one for one in candidate.copies if one in self.present), None)
         if twin is None:
@@ -565,8 +545,7 @@ class Selection:
 
     def would_repeat(self, candidate: Candidate) -> bool:
         """Leave a candidate out if it is redundant, regardless of room. Returns whether it is redundant."""
-        reason = self._why_not(candidate)
-        if reason:
+        if reason := self._why_not(candidate):
             self._leave_out(candidate, reason)
         return bool(reason)
 
@@ -607,8 +586,7 @@ class Selection:
             self.room += self.costs.line(one)
             self._leave_out(one, OFFERED_ALREADY)
         self.present |= exchange.whole_ids
-        by_turn = exchange.tokens_by_turn()
-        self.tokens |= {(turn.id, Place.TURN): by_turn[turn.id] for turn in exchange.turns}
+        self.tokens |= {(id, Place.TURN): tokens for id, tokens in exchange.tokens_by_turn().items()}
         self.tokens[exchange.turns[-1].id, Place.TURN] += cost - exchange.tokens
         self.room -= cost
         return cost
@@ -651,8 +629,7 @@ class _Quotations:
         self._long: list[tuple[float, Candidate]] = []
         self._spent = 0
         self._rank = 0
-        self.head: Candidate | None = None
-        self._advance(0)
+        self.head = self._found()
 
     @property
     def due(self) -> float:
@@ -662,14 +639,11 @@ class _Quotations:
         return (self._spent + (0 if self.head is None else _size(self.head))) / weight
 
     def taken(self) -> None:
-        self._advance(0 if self.head is None else _size(self.head))
+        self._spent += 0 if self.head is None else _size(self.head)
+        self.passed()
 
     def passed(self) -> None:
         """Leave the head out at no cost to its source."""
-        self._advance(0)
-
-    def _advance(self, spent: int) -> None:
-        self._spent += spent
         self.head = self._found()
 
     def _found(self) -> Candidate | None:
@@ -699,8 +673,7 @@ class _Quotations:
 
 def _size(candidate: Candidate) -> int:
     """The approximate size of a quotation, by the stored count. Rendering and counting all of them takes too long."""
-    known = 0 if candidate.is_abridged else candidate.tokens
-    return (known or units(candidate.text) // 4) + _FRAME_TOKENS
+    return ((0 if candidate.is_abridged else candidate.tokens) or units(candidate.text) // 4) + _FRAME_TOKENS
 
 
 class _Talk:
@@ -791,8 +764,7 @@ def fit(
     state.exchanges.reverse()
     state.is_cut = state.is_cut and bool(silent)
     for one in (one for queue in queues for one in queue.rest()):
-        behind = NO_ROOM if to_the_end else _BEHIND
-        state.leave_out([one], _PART_IS_FULL if _size(one) > most else behind)
+        state.leave_out([one], _PART_IS_FULL if _size(one) > most else NO_ROOM if to_the_end else _BEHIND)
     state.dropped += left_out_turns(silent, state.room if growing else 0, state.present)
     return state
 
@@ -803,8 +775,9 @@ def left_out_turns(silent: Iterable[Exchange], kept: int, present: Collection[st
     dropped: list[DroppedItem] = []
     for exchange in silent:
         kept = kept - exchange.tokens if exchange.tokens <= kept else 0
-        reason = ROOM_KEPT if kept else NO_ROOM_FOR_TURN
-        dropped += [one.dropped(reason) for one in exchange.turns if one.id not in present]
+        dropped += [
+            one.dropped(ROOM_KEPT if kept else NO_ROOM_FOR_TURN) for one in exchange.turns if one.id not in present
+        ]
     return dropped
 
 
@@ -884,8 +857,7 @@ def _take(
         elif queue is None or queue.head is None:
             return None, most
         else:
-            cost = state.add_quote(queue.head, most)
-            if cost:
+            if cost := state.add_quote(queue.head, most):
                 most -= cost
                 queue.taken()
             elif state.is_redundant(queue.head) or state.would_repeat(queue.head):

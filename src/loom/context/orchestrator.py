@@ -281,10 +281,6 @@ class _Request:
     session_id: str | None
     costs: TokenCosts
 
-    @property
-    def asking(self) -> Message:
-        return {"role": "user", "content": self.question}
-
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
@@ -366,8 +362,7 @@ class ContextOrchestrator:
         """
         added = as_source(source)
         self._sources.append(added)
-        pool = getattr(added, "shared_pool", None)
-        if pool is not None:
+        if (pool := getattr(added, "shared_pool", None)) is not None:
             self._show_pool(pool)
 
     def _show_pool(self, pool: SharedPool) -> None:
@@ -470,15 +465,13 @@ class ContextOrchestrator:
         )
         told = self._system if system is None else system
         message = {"role": "system", "content": f"{told.rstrip()}\n\n{READING_RULE}" if told else READING_RULE}
-        fixed = self._count([message, {"role": "user", "content": question}])
-        allocation = self._budgeter.allocate(fixed, budget, system=self._count([message]))
+        count = self._counter.safe_count_messages
+        fixed = count([message, {"role": "user", "content": question}])
+        allocation = self._budgeter.allocate(fixed, budget, system=count([message]))
         return _Request(task, question, message, allocation, session, TokenCosts(self._counter))
 
     def _ask(self, request: _Request, *, on_loop: bool = False) -> SourceQuery:
         return SourceQuery(self._sources, request.task, request.allocation.room, self._timeout_s, on_loop=on_loop)
-
-    def _count(self, messages: Iterable[Message]) -> int:
-        return self._counter.safe_count_messages(messages)
 
     # -- assembling --------------------------------------------------------------------------------------
 
@@ -525,10 +518,12 @@ class ContextOrchestrator:
             quotes_room=plan.quotes_room,
             growing=plan.growing,
         )
+        # The next prompt of a session may have the whole memory instead of an excerpt, or the source of a fact.
         passing = [
             one
             for one in selection.quotes
-            if one.is_passing or (request.session_id and (plan.is_passing or _is_shown_once(one)))
+            if one.is_passing
+            or (request.session_id and (plan.is_passing or one.is_abridged or _is_derived_fact(one)))
         ]
         others = {id(one) for one in passing}
         lasting = [one for one in selection.quotes if id(one) not in others]
@@ -562,13 +557,17 @@ class ContextOrchestrator:
         items = prompt.items()
         continued = len(before) + len(kept) if prompt.kept else 0
         return Context(
-            [*before, *kept, *new, request.asking],
+            [*before, *kept, *new, {"role": "user", "content": request.question}],
             items=items,
             dropped=[*doubles, *prompt.selection.dropped],
             tokens=tokens,
             budget=request.allocation.limit,
             sources=_reports(request, answers, items),
-            notes=[*prompt.notes, *_room_notes(prompt), *_failures(answers)],
+            notes=[
+                *prompt.notes,
+                *_room_notes(prompt),
+                *(f"the source {one.source.name} is missing: {one.error}" for one in answers if one.error),
+            ],
             prefix=continued,
             # The cache breakpoints: after the rules, after the previous prompt, and after the lasting part.
             breakpoints=sorted({0, max(0, continued - 1), len(before) + len(kept) + lasting - 1}),
@@ -639,7 +638,8 @@ class ContextOrchestrator:
             replace(
                 offer,
                 candidates=tuple(
-                    _as_quotation(one)
+                    # A turn of the conversation is quoted if it has no place as a turn.
+                    replace(one, place=Place.QUOTE, reason=SHOWN_ONCE) if one.place is Place.TURN else one
                     for one in offer.candidates
                     if one.id not in present
                     and not _is_call(one)
@@ -762,8 +762,9 @@ class ContextOrchestrator:
         numbers = layout.records
         records = layouts.records(numbers)
         turns = [one for offer in offers for one in offer.candidates if one.place is Place.TURN]
-        if len(records) < len(set(numbers)) or _has_a_gap(turns, layout):
-            return None  # a record was forgotten, or the new turns do not fit
+        oldest = min((one.seq for one in turns), default=0)
+        if len(records) < len(set(numbers)) or oldest > layout.last_turn > 0:
+            return None  # a record was forgotten, or turns may be missing between the layout and the new ones
         if layout.is_cut and self._is_whole_now(request, offers, layout, turns):
             return None  # the current budget has room for the whole conversation
         present = {record.id for record in records.values()}
@@ -785,9 +786,9 @@ class ContextOrchestrator:
     ) -> bool:
         """Whether the whole conversation fits. Usually the stored counts show that it does not."""
         room = request.allocation.room - self._wanted(request, offers, layout) - self._wished(request, offers)
-        if sum(one.tokens for one in turns) > room:
-            return False
-        return fits_whole(spoken_of(offers, request.costs), room, request.costs)
+        return sum(one.tokens for one in turns) <= room and fits_whole(
+            spoken_of(offers, request.costs), room, request.costs
+        )
 
     def _cut(
         self,
@@ -888,7 +889,8 @@ class ContextOrchestrator:
         others = [one for one in fresh if one.id not in kept]
         wanted, room = int(limit * rules.shown_once * need), selection.room
         shown = _take(selection, others, min(wanted, room), may_be_brief=True)
-        _take(selection, _derived_facts(offers), int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
+        facts = [one for offer in offers for one in offer.candidates if _is_derived_fact(one)]
+        _take(selection, facts, int(need * max(_FACTS_TOKENS, limit * _FACTS_SHARE)))
         enough = wanted if quoted >= wanted * _WORTH_A_REWRITE else min(wanted, rules.recalled_first(limit))
         return room >= enough or len(shown) == len(others)
 
@@ -899,8 +901,7 @@ class ContextOrchestrator:
         taken: list[Candidate] = []
         for offer in offers:
             for one in offer.candidates:
-                cost = selection.add_quote(one, left[offer.share]) if one.is_passing else 0
-                if cost:
+                if one.is_passing and (cost := selection.add_quote(one, left[offer.share])):
                     left[offer.share] -= cost
                     taken.append(one)
         return taken
@@ -920,13 +921,6 @@ def _newest(exchanges: Sequence[Exchange], most: int) -> tuple[list[Exchange], l
     return list(exchanges[first:]), list(exchanges[:first])
 
 
-def _as_quotation(candidate: Candidate) -> Candidate:
-    """A candidate as a quotation. A turn of the conversation is quoted if it has no place as a turn."""
-    return (
-        candidate if candidate.place is not Place.TURN else replace(candidate, place=Place.QUOTE, reason=SHOWN_ONCE)
-    )
-
-
 def _is_recalled(candidate: Candidate) -> bool:
     return candidate.place is Place.QUOTE and bool(candidate.seq) and not candidate.stands_for
 
@@ -941,12 +935,6 @@ def _is_derived_fact(candidate: Candidate) -> bool:
     return candidate.kind == MemoryType.FACT and bool(candidate.stands_for) and not candidate.is_abridged
 
 
-def _is_shown_once(candidate: Candidate) -> bool:
-    """Whether the candidate is shown only once in a session: the next prompt may have the whole memory, or its
-    source."""
-    return candidate.is_abridged or _is_derived_fact(candidate)
-
-
 def _is_call(candidate: Candidate) -> bool:
     """Whether it is a turn of the conversation that calls tools."""
     return candidate.place is Place.TURN and bool((candidate.message or {}).get("tool_calls"))
@@ -957,10 +945,6 @@ def _quoted(parts: Iterable[Part]) -> list[Candidate]:
     return [
         one for part in parts if isinstance(part, QuotationPart) for one in part.candidates if not one.is_abridged
     ]
-
-
-def _derived_facts(offers: Iterable[Offer]) -> list[Candidate]:
-    return [one for offer in offers for one in offer.candidates if _is_derived_fact(one)]
 
 
 def _take(
@@ -975,18 +959,12 @@ def _take(
     selection.costs.prepare(candidates, min(most, selection.room))
     for one in candidates:
         part = selection.brief(one) if may_be_brief and one.tokens > largest else None
-        cost = selection.add_quote(one if part is None else part, most)
-        if cost:
+        if cost := selection.add_quote(one if part is None else part, most):
             most -= cost
             taken.append(one)
         elif most < LEAST_ITEM_TOKENS:
             break
     return taken
-
-
-def _has_a_gap(turns: Sequence[Candidate], layout: Layout) -> bool:
-    """Whether turns may be missing between the last turn of a layout and the oldest turn that is offered."""
-    return bool(layout.last_turn and turns) and min(one.seq for one in turns) > layout.last_turn
 
 
 def _corrections(records: Mapping[int, Record], layouts: LayoutStore) -> list[Candidate]:
@@ -1010,22 +988,26 @@ def _reports(request: _Request, answers: Sequence[SourceAnswer], items: Sequence
     reports = []
     for answer in answers:
         source, mine = answer.source, used.pop(answer.source.name, [])
-        tokens = sum(item.tokens for item in mine)
-        share = request.allocation.shares[source.share]
-        reports.append(SourceReport(source.name, share, len(answer.candidates), len(mine), tokens, answer.error))
+        reports.append(
+            SourceReport(
+                source.name,
+                request.allocation.shares[source.share],
+                len(answer.candidates),
+                len(mine),
+                sum(item.tokens for item in mine),
+                answer.error,
+            )
+        )
     for name, others in used.items():
         reports.append(SourceReport(name, 0, len(others), len(others), sum(item.tokens for item in others)))
     return reports
 
 
-def _failures(answers: Iterable[SourceAnswer]) -> list[str]:
-    return [f"the source {one.source.name} is missing: {one.error}" for one in answers if one.error]
-
-
 def _room_notes(prompt: Prompt) -> list[str]:
     reasons = {one.reason for one in prompt.selection.dropped} & LEFT_OUT_TURNS
-    if not reasons:
-        return []
-    if reasons == {LEFT_OUT_BEFORE}:
-        return ["earlier turns are left out, as in the previous prompt; they stay in memory and can be recalled"]
-    return ["the window is full: earlier turns are left out; they stay in memory and can be recalled"]
+    told = (
+        "earlier turns are left out, as in the previous prompt"
+        if reasons == {LEFT_OUT_BEFORE}
+        else "the window is full: earlier turns are left out"
+    )
+    return [f"{told}; they stay in memory and can be recalled"] if reasons else []

@@ -139,7 +139,6 @@ class ContextSource(Protocol):
 
     def get_context(self, task: Task, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
         """Return at most this many candidates for a task. A question is a task with its words as `content`."""
-        ...
 
     def offer(self, findings: Findings, max_items: int) -> Iterable[SourceItem] | Awaitable[Iterable[SourceItem]]:
         """The same, for a source that reads or adds findings for the task."""
@@ -161,10 +160,6 @@ class HasManager(Protocol):
     def manager(self) -> MemoryManager: ...
 
 
-def _tiers_of(memory: LoomMemory | HasManager) -> LoomMemory:
-    return memory if isinstance(memory, LoomMemory) else memory.manager
-
-
 # --- the tiers -------------------------------------------------------------------------------------------
 
 
@@ -174,7 +169,7 @@ class _TierSource(ContextSource):
     local = True
 
     def __init__(self, memory: LoomMemory | HasManager) -> None:
-        self._memory = self.memory = _tiers_of(memory)
+        self._memory = self.memory = memory if isinstance(memory, LoomMemory) else memory.manager
         self._store = self._memory.store
         self._node = self._memory.node_id
 
@@ -339,10 +334,8 @@ class L3SummarySource(_TierSource):
     share = "l3_l4"
 
     def get_context(self, task: Task, max_items: int) -> list[Candidate]:
-        held = self._store.residents(self._node, MemoryTier.L3)
-        newest = [one.record for one in reversed(held)]
-        records = self._of_session(newest, task.session_id, max_items)
-        return [self._candidate(record) for record in records]
+        newest = [one.record for one in reversed(self._store.residents(self._node, MemoryTier.L3))]
+        return [self._candidate(record) for record in self._of_session(newest, task.session_id, max_items)]
 
     def _candidate(self, record: Record) -> Candidate:
         how: dict[str, Any] = {"source": self.name, "tier": "l3", "score": record.importance}
@@ -418,9 +411,8 @@ class L4FactSource(_TierSource):
                     yield record, match.score / matches[0].score
 
     def _is_derived_fact(self, record: Record) -> bool:
-        if record.kind != MemoryType.FACT or record.node != self._node or record.superseded_at is not None:
-            return False
-        return bool(self._memory.sources_of(record))
+        is_current = record.node == self._node and record.superseded_at is None
+        return is_current and record.kind == MemoryType.FACT and bool(self._memory.sources_of(record))
 
 
 class InstructionSource(_TierSource):
@@ -456,17 +448,12 @@ class InstructionSource(_TierSource):
                     score=min(1.0, score / _BEST_WISH),
                     reason=f"{instruction.kind} {instruction.id}{when}",
                     place=Place.WISH,
-                    label=_told(source),
+                    # Who said it, and when.
+                    label=", ".join(filter(None, (source.name, day_heading(source.created_at, None)))),
                     stands_for=() if is_whole else (source.id,),
                 )
             )
         return found
-
-
-def _told(source: Record) -> str:
-    """Say who gave an instruction, and when."""
-    day = day_heading(source.created_at, None)
-    return f"{source.name}, {day}" if source.name else day
 
 
 class RecallSource(_TierSource):
@@ -529,7 +516,8 @@ class RecallSource(_TierSource):
     def _with_neighbours(self, hits: Sequence[Hit], most: int, wanted: int) -> list[Candidate]:
         """The first `wanted` of these hits in their order, with the neighbours of the first `most` hits inserted."""
         brought = neighbours_of(self._store, hits[:most]) if most else {}
-        waiting = deque(sorted(hits[:most], key=lambda hit: _tokens_of(brought.get(hit.id, ())) > _LONG_NEIGHBOUR))
+        sizes = {id: sum(record.tokens for record, _ in beside) for id, beside in brought.items()}
+        waiting = deque(sorted(hits[:most], key=lambda hit: sizes.get(hit.id, 0) > _LONG_NEIGHBOUR))
         found: list[Candidate] = []
         for rank, hit in enumerate(hits[:wanted], 1):
             found += [_of_hit(hit, self.name), *_change_of(hit, self.name)]
@@ -540,8 +528,7 @@ class RecallSource(_TierSource):
         return [*found, *(one for hit in waiting for one in self._neighbours_of(hit, brought))]
 
     def _neighbours_of(self, hit: Hit, brought: Mapping[str, Sequence[tuple[Record, str]]]) -> list[Candidate]:
-        how: dict[str, Any] = {"source": self.name, "tier": "l4", "score": hit.score * 0.9}
-        how["scorer"] = hit.passage_scorer
+        how: Any = {"source": self.name, "tier": "l4", "score": hit.score * 0.9, "scorer": hit.passage_scorer}
         return [Candidate.of_record(record, reason=reason, **how) for record, reason in brought.get(hit.id, ())]
 
 
@@ -551,10 +538,6 @@ def _last_rank(rank: int) -> int:
     Each group is ordered separately, so the order of the hits does not depend on their number.
     """
     return _FIRST_GROUP + _GROUP * max(0, -(-(rank - _FIRST_GROUP) // _GROUP))
-
-
-def _tokens_of(neighbours: Iterable[tuple[Record, str]]) -> int:
-    return sum(record.tokens for record, _ in neighbours)
 
 
 def _worth(hit: Hit) -> float:
@@ -595,20 +578,21 @@ def _change_of(hit: Hit, source: str) -> list[Candidate]:
     sides = [(hit.id, hit.created_at, other.own), (other.id, other.created_at, other.content)]
     (earlier, began, old), (later, since, new) = sides if hit.replaced_by is not None else reversed(sides)
     text = f"earlier ({day_heading(began, None)}): {old} / since {day_heading(since, None)}: {new}"
-    change = Candidate(
-        id=f"change:{earlier}:{later}",
-        text=" ".join(text.split()),
-        source=source,
-        tier="l4",
-        score=hit.score,
-        reason=f"{later} replaces {earlier}",
-        place=Place.STATE,
-        role=hit.role,
-        name=hit.name,
-        trust=hit.trust if hit.trust == other.trust else Trust.UNKNOWN,
-        created_at=since,
-    )
-    return [change]
+    return [
+        Candidate(
+            id=f"change:{earlier}:{later}",
+            text=" ".join(text.split()),
+            source=source,
+            tier="l4",
+            score=hit.score,
+            reason=f"{later} replaces {earlier}",
+            place=Place.STATE,
+            role=hit.role,
+            name=hit.name,
+            trust=hit.trust if hit.trust == other.trust else Trust.UNKNOWN,
+            created_at=since,
+        )
+    ]
 
 
 def _abridged(record: Record, **given: Any) -> Candidate:
@@ -943,10 +927,9 @@ def as_candidate(offered: SourceItem, source: ContextSource, rank: int) -> Candi
             message=offered.to_dict(),
         )
     if isinstance(offered, MemoryUnit):
-        message = offered.to_message()
         return Candidate(
             id=offered.id,
-            text=message_text(message),
+            text=message_text(offered.to_message()),
             source=source.name,
             tier=str(offered.tier),
             score=offered.importance,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 from unicodedata import normalize
 
@@ -178,9 +178,7 @@ def quoted_line(candidate: Candidate) -> str:
     The reading rule says that a text in “” is unverified, so the line names only its origin, if that is known.
     """
     trusted = candidate.trust in _TRUSTED
-    text = neutralised(candidate.text, trusted).strip() or EMPTY
-    if "\n" in text:
-        text = text.replace("\n", "\n| ")
+    text = (neutralised(candidate.text, trusted).strip() or EMPTY).replace("\n", "\n| ")
     if candidate.label:
         label = neutralised(" ".join(candidate.label.split())[:120]).translate(_LOOK_ALIKES)
         return f"[{label}] {text}"
@@ -217,13 +215,9 @@ def in_reading_order(candidates: Iterable[Candidate]) -> list[Candidate]:
     instructions are last, both in the given order."""
     given = list(candidates)
     lasting = [one for one in given if not one.is_passing]
-    lasting.sort(key=lambda one: (one.created_at is not None, _seconds(one.created_at), one.seq, one.id))
+    lasting.sort(key=lambda one: (one.created_at.timestamp() if one.created_at else -inf, one.seq, one.id))
     states = [one for one in given if one.place is Place.STATE]
     return lasting + states + [one for one in given if one.place is Place.WISH]
-
-
-def _seconds(moment: datetime | None) -> float:
-    return 0.0 if moment is None else moment.timestamp()
 
 
 def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], str] = quoted_line) -> str:
@@ -265,7 +259,10 @@ def turn_messages(candidate: Candidate) -> list[Message]:
     role = data.get("role") or candidate.role
     calls, results = _calls(data), _results(data)
     if results and candidate.trust in (Trust.TOOL, Trust.USER):
-        return [_tool_message(call_id, text) for call_id, text in results]
+        return [
+            {"role": "tool", "tool_call_id": call_id, "content": _spoken(text, trusted=False)}
+            for call_id, text in results
+        ]
     if candidate.trust not in _TRUSTED or role not in ("user", "assistant"):
         return [{"role": "user", "content": memory_block([candidate])}]
     if calls and role == "assistant":
@@ -277,9 +274,9 @@ def turn_messages(candidate: Candidate) -> list[Message]:
     return [{"role": role, "content": text}]
 
 
-def _spoken(text: str) -> str:
+def _spoken(text: str, trusted: bool = True) -> str:
     """The text of a turn. Providers refuse a message with nothing visible in it."""
-    said = neutralised(text)
+    said = neutralised(text, trusted)
     return said if said.strip() else EMPTY
 
 
@@ -367,11 +364,6 @@ def _call_id(value: object) -> str | None:
     if _CALL_ID.fullmatch(value):
         return value
     return f"call_{blake2b(value.encode('utf-8', 'surrogatepass'), digest_size=12).hexdigest()}"
-
-
-def _tool_message(call_id: str, text: str) -> Message:
-    shown = neutralised(text, trusted=False)
-    return {"role": "tool", "tool_call_id": call_id, "content": shown if shown.strip() else EMPTY}
 
 
 def pair_tool_calls(messages: Sequence[Message]) -> list[Message]:
@@ -466,8 +458,9 @@ class MessageConverter:
         if message is not None:
             role = str(message["role"])
             trust = str(task.metadata.get("trust") or trust_of_message(message))
-            said = Candidate(task.task_id, message_text(message), role=role, trust=trust, message=message)
-            return turn_messages(said)
+            return turn_messages(
+                Candidate(task.task_id, message_text(message), role=role, trust=trust, message=message)
+            )
         if task.action in ("node.tool_result", "tool.result"):
             lone = Candidate(task.task_id, task_text(task), role="tool", trust=Trust.TOOL, name=self._tool(task))
             return [{"role": "user", "content": memory_block([lone])}]
@@ -476,8 +469,7 @@ class MessageConverter:
         given = task.parameters.get("role")
         role = given if given in ("user", "assistant") else "user"
         messages: list[Message] = [{"role": role, "content": _spoken(question_of(task))}]
-        outcome = self._outcome(task)
-        if outcome:
+        if outcome := self._outcome(task):
             messages.append({"role": "assistant", "content": _spoken(outcome)})
         return messages
 
@@ -521,13 +513,9 @@ def to_anthropic(messages: Sequence[Message], breakpoints: Iterable[int] = ()) -
         else:
             turns.append({"role": role, "content": blocks})
         places[position] = turns[-1]["content"][-1]
-    marked = sorted({position for position in breakpoints if position in places})[-_MOST_BREAKPOINTS:]
-    for position in marked:
+    for position in sorted(places.keys() & set(breakpoints))[-_MOST_BREAKPOINTS:]:
         places[position]["cache_control"] = {"type": "ephemeral"}
-    request: dict[str, Any] = {"messages": turns}
-    if system:
-        request["system"] = system
-    return request
+    return {"messages": turns} | ({"system": system} if system else {})
 
 
 class _CallIds:

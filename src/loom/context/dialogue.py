@@ -134,7 +134,7 @@ def compact_messages(
     said = "\n".join([*stated, *_not_rules(summary.text)])
     originals = [*known, *(text for text in map(message_text, told) if text.strip())]
     fidelity = FidelityChecker().check(said, originals)
-    reference = _reference(older)
+    reference = f"dialogue-{hashlib.blake2b(_dump(older).encode(), digest_size=12).hexdigest()}"
     if segment_store is not None:
         segment_store.store(MemorySegment(content=_dump(older), segment_id=reference))
     # The summary may contain text of tools and unknown speakers.
@@ -219,7 +219,3 @@ def _opened(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
 
 def _dump(messages: Sequence[Message]) -> str:
     return json.dumps(list(messages), ensure_ascii=False, default=str)
-
-
-def _reference(messages: Sequence[Message]) -> str:
-    return f"dialogue-{hashlib.blake2b(_dump(messages).encode(), digest_size=12).hexdigest()}"

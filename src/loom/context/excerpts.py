@@ -93,8 +93,7 @@ def _shown(text: str, parts: Sequence[Passage], chosen: Collection[int], each: f
     numbers = set(chosen)
     for at in sorted(numbers):
         part = parts[at]
-        is_next = part.start == end and at > 0
-        if not is_next:
+        if part.start != end or at == 0:
             if part.start > end:
                 lines.append(_gap(text, end, part.start, each))
             lines += [f"{text[start:stop].strip()} […]" for start, stop in part.above if start >= end]

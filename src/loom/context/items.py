@@ -81,7 +81,6 @@ class Candidate:
     @classmethod
     def of_record(cls, record: Record, **given: Any) -> Candidate:
         """A record as a candidate."""
-        data = record.data if isinstance(record.data, Mapping) else None
         return cls(
             id=record.id,
             text=given.pop("text", record.content),
@@ -94,7 +93,7 @@ class Candidate:
             created_at=record.created_at,
             version=record.version,
             tokens=record.tokens,
-            message=data,
+            message=record.data if isinstance(record.data, Mapping) else None,
             **given,
         )
 

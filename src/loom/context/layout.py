@@ -105,8 +105,10 @@ class LayoutStore:
     def load(self, session_id: str) -> Layout:
         """The layout of a session's last prompt; an empty one if there is none."""
         prefix = self._key(session_id, "")
-        kept = self._store.entries(prefix, scope=SCOPE, owner=self._node, limit=2 * _MOST_PARTS)
-        parts = {entry.key.removeprefix(prefix): entry for entry in kept}
+        parts = {
+            entry.key.removeprefix(prefix): entry
+            for entry in self._store.entries(prefix, scope=SCOPE, owner=self._node, limit=2 * _MOST_PARTS)
+        }
         base = parts.get("0")
         if base is None:
             return Layout()

@@ -172,8 +172,7 @@ class Prompt:
 
     def layout(self) -> list[Block]:
         """The new parts that will be in the next prompt."""
-        blocks = (part.block() for part in self.new if part.lasting)
-        return [block for block in blocks if block is not None]
+        return [block for part in self.new if part.lasting and (block := part.block()) is not None]
 
     def drop_one(self) -> bool:
         """Drop the last quotation, or else the oldest exchange. Returns False if nothing is left."""
@@ -195,24 +194,21 @@ class Prompt:
         """The items of the prompt in their order, each with its part of the tokens."""
         found: list[ContextItem] = []
         for part in (*self.kept, *self.new):
-            known, whole = self.selection.tokens, part.whole_ids
-            for one in part.candidates:
-                tokens = known.get((one.id, one.place))
-                if tokens is None:
-                    tokens = part.tokens // len(part.candidates)
-                found.append(
-                    ContextItem(
-                        one.id,
-                        one.source,
-                        one.tier,
-                        one.score,
-                        tokens,
-                        one.reason,
-                        one.place,
-                        one.created_at,
-                        one.seq,
-                        one.text,
-                        one.id not in whole,
-                    )
+            own, whole = part.candidates, part.whole_ids
+            found += [
+                ContextItem(
+                    one.id,
+                    one.source,
+                    one.tier,
+                    one.score,
+                    self.selection.tokens.get((one.id, one.place), part.tokens // len(own)),
+                    one.reason,
+                    one.place,
+                    one.created_at,
+                    one.seq,
+                    one.text,
+                    one.id not in whole,
                 )
+                for one in own
+            ]
         return found

@@ -125,7 +125,8 @@ class SmartTruncator:
             semantic=self._semantic(text),
             recency=self._recency(message, recency, now),
             user_emphasis=_emphasis(message),
-            structural=_structure(text),
+            # Headings, lists, tables and code: 1 from four such lines on.
+            structural=min(1.0, len(_MARKED_UP.findall(text[:20_000])) / 4),
         )
 
     def _semantic(self, text: str) -> float:
@@ -220,8 +221,7 @@ class SmartTruncator:
         return kept
 
     def _by_importance(self, plan: _Plan) -> set[int]:
-        moments = [moment for message in plan.messages if (moment := _moment(message)) is not None]
-        now = max(moments, default=None)
+        now = max(filter(None, map(_moment, plan.messages)), default=None)
         count = max(1, len(plan.messages) - 1)
         worth = {
             index: max(self.score(plan.messages[at], at / count, now).total for at in group)
@@ -255,7 +255,8 @@ class SmartTruncator:
         for group in reversed([[at for at in group if at in out] for group in plan.groups]):
             if not group:
                 continue
-            said = (f"{plan.messages[at].get('role')}: {_beginning(plan.messages[at])}" for at in group)
+            own = (plan.messages[at] for at in group)
+            said = (f"{one.get('role')}: {beginning(message_text(one), 16.0)}" for one in own)
             line = " / ".join(part for part in said if not part.endswith(": "))
             if not line or self._tokens(_summary_message([line, *lines], len(left))) > room:
                 break
@@ -305,11 +306,6 @@ def weighty_words(text: str) -> int:
     return len(_WEIGHTY.findall(text))
 
 
-def _structure(text: str) -> float:
-    """The share of structure (headings, lists, tables and code): 1 from four such lines on."""
-    return min(1.0, len(_MARKED_UP.findall(text[:20_000])) / 4)
-
-
 def _emphasis(message: Message) -> float:
     """The emphasis by a person: the message was pinned, made a favourite, copied, or given an importance."""
     marks = message.get("metadata")
@@ -332,10 +328,6 @@ def _moment(message: Message) -> datetime | None:
         if isinstance(value, datetime) and value.tzinfo is not None:
             return value
     return None
-
-
-def _beginning(message: Message) -> str:
-    return beginning(message_text(message), 16.0)
 
 
 def _summary_message(lines: Sequence[str], count: int) -> Message:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -177,19 +177,15 @@ class Hit:
 
     def _reason(self, signal: str, text: str) -> str:
         """Return the reason of a signal; empty for signals independent of the question."""
-        if signal == "words":
-            return f"has {_listed(spelled(text, frozenset(self.query_terms)))}"
-        if signal == "synonyms":
-            return _listed(self._in_other_words(frozenset(terms(text))))
-        if signal == "names":
-            return _listed(self._read_as(self.query_terms))
-        if signal == "meaning":
-            return f"similar in meaning ({self.signals[signal]:.2f})"
-        if signal == "links":
-            return self._tie(text)
-        if signal == "role":
-            return f"said by the {self.role}"
-        return _REASONS.get(signal, "")
+        told: dict[str, Callable[[], str]] = {
+            "words": lambda: f"has {_listed(spelled(text, frozenset(self.query_terms)))}",
+            "synonyms": lambda: _listed(self._in_other_words(frozenset(terms(text)))),
+            "names": lambda: _listed(self._read_as(self.query_terms)),
+            "meaning": lambda: f"similar in meaning ({self.signals[signal]:.2f})",
+            "links": lambda: self._tie(text),
+            "role": lambda: f"said by the {self.role}",
+        }
+        return told[signal]() if signal in told else _REASONS.get(signal, "")
 
     def _tie(self, text: str) -> str:
         """Return the reasons that it has in common with other hits."""

@@ -38,14 +38,6 @@ class _Change(NamedTuple):
     old: str
     new: str
 
-    def seen_from(self, seq: int) -> tuple[str, Revision]:
-        """Return the field of a hit for the change, and the other side."""
-        if seq == self.later.seq:
-            one, content, own, name = self.earlier, self.old, self.new, "replaces"
-        else:
-            one, content, own, name = self.later, self.new, self.old, "replaced_by"
-        return name, Revision(one.id, one.version, one.created_at, one.trust, content, own)
-
 
 def with_replacements(
     view: SearchView, hits: list[Hit], asked: Question, wanted: Filter
@@ -70,10 +62,15 @@ def with_replacements(
 def _marked(hit: Hit, changes: Sequence[_Change]) -> Hit:
     """Return a hit with its changes. The newest of several stays."""
     for change in changes:
-        if hit.seq in (change.earlier.seq, change.later.seq):
-            name, revision = change.seen_from(hit.seq)
-            hit = replace(hit, replaces=revision) if name == "replaces" else replace(hit, replaced_by=revision)
+        if hit.seq == change.later.seq:
+            hit = replace(hit, replaces=_revision(change.earlier, change.old, change.new))
+        elif hit.seq == change.earlier.seq:
+            hit = replace(hit, replaced_by=_revision(change.later, change.new, change.old))
     return hit
+
+
+def _revision(other: Record, content: str, own: str) -> Revision:
+    return Revision(other.id, other.version, other.created_at, other.trust, content, own)
 
 
 def _companions(hits: Mapping[int, Hit], changes: Sequence[_Change]) -> Companions:

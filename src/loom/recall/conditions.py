@@ -247,7 +247,6 @@ def condition_scores(question: str, wishes: Sequence[Wish], vector: Vector | Non
 
 
 def _score(asked: _Reading, others: frozenset[str], wish: Wish, vector: Vector | None) -> float:
-    is_embedded = vector is not None and wish.vector is not None
     cosine = _cosine(vector, wish.vector)
     likeness = _likeness(asked, others, wish.said, cosine)
     if wish.when is not None:
@@ -258,7 +257,7 @@ def _score(asked: _Reading, others: frozenset[str], wish: Wish, vector: Vector |
         return MEETS + likeness
     if likeness >= _BEARS_ON:
         return likeness
-    return 0.0 if is_embedded else _UNKNOWN
+    return _UNKNOWN if vector is None or wish.vector is None else 0.0
 
 
 def _likeness(asked: _Reading, others: frozenset[str], said: _Reading, cosine: float) -> float:

@@ -90,8 +90,7 @@ class Duplicates:
         original = bucket.forms.get(form)
         if original is None:
             near = self._comparable(bucket, record, place)
-            alike = (number for at, other, number in near if self.are_alike(record, place, other, at))
-            original = next(alike, None)
+            original = next((number for at, other, number in near if self.are_alike(record, place, other, at)), None)
             if original is not None:
                 bucket.forms[form] = original
         return original

@@ -41,8 +41,7 @@ class ModelNames:
         if among is not None:
             among = np.unique(_keys(one.seq for one in self._of(among.tolist())))
         keys, scores = self._view.text.search(_named(query), count, among=among)
-        held = self._view.names_read(keys.tolist(), self._known_at, held=True)
-        sources = {one.seq: one.source for one in held}
+        sources = {one.seq: one.source for one in self._view.names_read(keys.tolist(), self._known_at, held=True)}
         here = [place for place, key in enumerate(keys.tolist()) if key in sources]
         return _keys(sources[int(keys[place])] for place in here), scores[here]
 

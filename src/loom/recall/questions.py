@@ -60,8 +60,8 @@ class Question:
         spaced = _WORD.sub(lambda word: " " if _is_named(word[1], names) else word[0], self.text)
         if not spaced.isascii():
             plain = simplified_in_place(spaced)
-            found = [match.span() for name in names if not name.isascii() for match in re.finditer(name, plain)]
-            hidden = {place for first, last in found for place in range(first, last)}
+            found = (match for name in names if not name.isascii() for match in re.finditer(name, plain))
+            hidden = {place for match in found for place in range(*match.span())}
             spaced = "".join(" " if place in hidden else sign for place, sign in enumerate(spaced))
         return " ".join(spaced.split())
 
@@ -97,9 +97,8 @@ class Question:
     @property
     def marks(self) -> dict[str, float]:
         """The marks that a signal needs, with their weights for nominating."""
-        silent = [*self.speakers.values(), *self.answers, IS_QUESTION, ONLY_ASKS]
-        if self.wants_time:
-            silent.append(NAMES_A_TIME)
+        of_time = [NAMES_A_TIME] if self.wants_time else []
+        silent = [*self.speakers.values(), *self.answers, IS_QUESTION, ONLY_ASKS, *of_time]
         return dict.fromkeys(silent, SILENT) | {mark: _TIME_WEIGHT * share for mark, share in self.times.items()}
 
 
@@ -198,9 +197,11 @@ def understand(text: str, now: datetime) -> Question:
         speakers={name: speaker_mark(name) for name in _names(text, words)},
         role="assistant" if _ABOUT_ASSISTANT.search(plain) else "user" if _ABOUT_USER.search(plain) else "",
         times=times,
-        phrases=tuple(phrase for match in _QUOTED.finditer(text) if (phrase := _first_group(match).strip())),
+        phrases=tuple(
+            phrase for match in _QUOTED.finditer(text) if (phrase := next(filter(None, match.groups())).strip())
+        ),
         wants_time=_WHEN.search(plain) is not None,
-        concepts=_concepts(text, words),
+        concepts=tuple([one for one in concepts(_QUOTED.sub(" ", text)) if not words.keys().isdisjoint(one.terms)]),
         answers=tuple(mark for mark, asking in _ANSWERS.items() if asking.search(plain)),
         wants_many=wants_many(plain),
         parts=_parts(topic, words),
@@ -211,12 +212,6 @@ def understand(text: str, now: datetime) -> Question:
 @cache
 def _light_terms() -> frozenset[str]:
     return frozenset(terms(_LIGHT_WORDS))
-
-
-def _concepts(text: str, words: Mapping[str, float]) -> tuple[Concept, ...]:
-    """Return the words that have other words, outside of quotation marks."""
-    found = concepts(_QUOTED.sub(" ", text))
-    return tuple([concept for concept in found if not words.keys().isdisjoint(concept.terms)])
 
 
 def _parts(topic: str, words: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
@@ -240,10 +235,6 @@ def _mentions(text: str, names: Collection[str]) -> list[tuple[int, int, str]]:
         unspaced = [name for name in names if not name.isascii()]
         found += [(*match.span(), name) for name in unspaced for match in re.finditer(re.escape(name), plain)]
     return sorted(found)
-
-
-def _first_group(match: re.Match[str]) -> str:
-    return next(group for group in match.groups() if group is not None)
 
 
 def _names(text: str, words: Mapping[str, float]) -> list[str]:

@@ -181,7 +181,9 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     full = max(best, _GOOD_MATCH * ceiling) or 1.0
     worded *= weights.words / full
     parts["context"] *= weights.context / full
-    trust = _trust_in_meaning(best, ceiling) * _agreement(found)
+    # Meaning counts less if some record has most of the question's words, more if none has.
+    answered = min(1.0, best / ceiling) if ceiling else 0.0
+    trust = (1.0 - (1.0 - _LEAST_TRUST) * answered) * _agreement(found)
     np.multiply(meaning_scores(found.meaning, around), weights.meaning * trust, out=parts["meaning"])
     if question.times:
         np.multiply(_timely(question, marked, len(found.keys)), weights.time, out=parts["time"])
@@ -208,8 +210,9 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     if question.wants_time:
         parts["dated"][marked[NAMES_A_TIME]] = weights.dated
     if question.answers:
-        here = np.array([marked[mark] for mark in question.answers])
-        np.multiply(here.mean(axis=0), weights.answer, out=parts["answer"])
+        np.multiply(
+            np.array([marked[mark] for mark in question.answers]).mean(axis=0), weights.answer, out=parts["answer"]
+        )
     np.multiply(_SUBSTANCE.take(found.tokens, mode="clip"), weights.substance, out=parts["substance"])
     np.multiply(found.importance, weights.importance, out=parts["importance"])
     # In whole hours: records written in a row keep their order.
@@ -227,8 +230,7 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
     if question.parts and weights.parts:
         rows = {term: row for row, term in enumerate(question.words) if term not in speakers}
         of_parts = [[rows[term] for term in part if term in rows] for part in question.parts]
-        gained = by_parts(found, of_parts, total)
-        np.multiply(gained, weights.parts, out=parts["parts"])
+        np.multiply(by_parts(found, of_parts, total), weights.parts, out=parts["parts"])
         total += parts["parts"]
     return Scored(total / _highest(weights), SIGNALS, table)
 
@@ -257,12 +259,6 @@ def _ceiling(found: Candidates, question: Question) -> float:
     whole: float = max([weight / asked for weight, asked in zip(weights, question.words.values(), strict=True)])
     counts = [frequency > 0 or term.isascii() for term, frequency in zip(question.words, frequencies, strict=True)]
     return max(float(found.weights[counts].sum()), whole)
-
-
-def _trust_in_meaning(best: float, ceiling: float) -> float:
-    """Return the weight of meaning: less if some record has most of the question's words, more if none has."""
-    answered = min(1.0, best / ceiling) if ceiling else 0.0
-    return 1.0 - (1.0 - _LEAST_TRUST) * answered
 
 
 def _agreement(found: Candidates) -> float:

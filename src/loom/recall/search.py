@@ -161,10 +161,9 @@ def recall(
     check_limit(limit)
     if not question.strip():
         raise InvalidInput("the question is empty; ask for something")
-    if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
-        raise InvalidInput(f"diversity is {diversity!r}; it must be a number from 0 to 1")
-    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0.0 <= min_score <= 1.0:
-        raise InvalidInput(f"min_score is {min_score!r}; it must be a number from 0 to 1")
+    for name, share in (("diversity", diversity), ("min_score", min_score)):
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
+            raise InvalidInput(f"{name} is {share!r}; it must be a number from 0 to 1")
     now = store.clock()
     asked = understand(question, now)
     is_worded = isinstance(weights, Weights) and not weights.meaning
@@ -189,15 +188,16 @@ def recall(
     answer = store.search(reading.answer)
     hits = [hit for hit in answer.hits if hit.score >= min_score]
     if isinstance(reranker, MemoryReranker):
-        ranked = reranker.rerank(question, hits)
-        hits = [replace(one.item, signals={**one.item.signals, "reranked": one.score}) for one in ranked]
+        hits = [
+            replace(one.item, signals={**one.item.signals, "reranked": one.score})
+            for one in reranker.rerank(question, hits)
+        ]
     elif reranker is not None:
         hits = _reranked(reranker, question, hits)
     if diversity:
         hits = _diverse(hits, limit, diversity)
     hits = in_pairs(hits, answer.companions)[:limit]
-    candidates = _explained(answer, hits) if explain else ()
-    return Explanation(hits, asked, candidates, answer.found.excluded)
+    return Explanation(hits, asked, _explained(answer, hits) if explain else (), answer.found.excluded)
 
 
 class _Answer(NamedTuple):
@@ -261,8 +261,8 @@ class _Reading:
         hits, companions = with_replacements(view, found.hits, self.asked, self.wanted)
         found = found._replace(hits=hits, companions=companions)
         if self.explain:
-            order = _best_first(found.found, found.scored)
-            found = found._replace(records=view.records(found.found.keys[order].tolist()))
+            keys = found.found.keys[_best_first(found.found, found.scored)]
+            found = found._replace(records=view.records(keys.tolist()))
         return found
 
     def _search(self, view: SearchView, probe: Probe, weights: Weights, count: int) -> _Answer:
@@ -293,8 +293,7 @@ def _speakers(store: Store, asked: Question) -> frozenset[str]:
     """
     if not asked.speakers:
         return frozenset()
-    marks = list(asked.speakers.values())
-    counts = store.search(lambda view: view.text.frequencies(marks))
+    counts = store.search(lambda view: view.text.frequencies([*asked.speakers.values()]))
     return frozenset(term for term, count in zip(asked.speakers, counts, strict=True) if count)
 
 
@@ -337,10 +336,13 @@ def _without_filler(view: SearchView, found: Candidates, scored: Scored, pool: i
 
 
 def _is_filler(record: Record | None) -> bool:
-    if record is None or attached(record.metadata):
-        return False
-    return is_acknowledgement(record.content, record.role == "assistant") or not any(
-        map(str.isalnum, without_opening(record.content))
+    return (
+        record is not None
+        and not attached(record.metadata)
+        and (
+            is_acknowledgement(record.content, record.role == "assistant")
+            or not any(map(str.isalnum, without_opening(record.content)))
+        )
     )
 
 
@@ -367,7 +369,8 @@ def _distinct_hits(
         seqs = found.keys[part].tolist()
         records = view.records(seqs)
         echoes = echoes_among(records.values())
-        held = _words_held(found, part)
+        # For each place, a bit for each word of the question that the record has.
+        held = [bits.tobytes() for bits in np.packbits(found.words[:, part] > 0.0, axis=0).T]
         duplicates.expect(
             (records[seq], place, words)
             for place, seq, words in zip(part, seqs, held, strict=True)
@@ -427,11 +430,6 @@ def _distinct_hits(
     return hits, copies
 
 
-def _words_held(found: Candidates, places: Sequence[int]) -> list[bytes]:
-    """Return, for each place, a bit for each word of the question that the record has."""
-    return [bits.tobytes() for bits in np.packbits(found.words[:, places] > 0.0, axis=0).T]
-
-
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
     """Return the signals of each place: words and meaning as measured, of the others their contributions."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
@@ -483,20 +481,13 @@ def _diverse(hits: list[Hit], limit: int, diversity: float) -> list[Hit]:
 def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanation, ...]:
     """Return every candidate with its outcome, best first."""
     found, scored, scores, _, copies, records, _ = answer
-    order = _best_first(found, scored)
-    returned = {hit.id for hit in hits}
+    outcomes = {id: _ECHO if of is _ECHO else f"copy of {of}" for id, of in copies.items()}
+    outcomes |= {hit.id: "returned" for hit in hits}
     explained: list[CandidateExplanation] = []
-    for place in order:
+    for place in _best_first(found, scored):
         record = records.get(int(found.keys[place]))
         if record is None:
             continue
-        outcome = (
-            "returned"
-            if record.id in returned
-            else (_ECHO if copies[record.id] is _ECHO else f"copy of {copies[record.id]}")
-            if record.id in copies
-            else "left out"
-        )
         brought = Nominated(int(found.nominated[place]))
         explained.append(
             CandidateExplanation(
@@ -508,7 +499,7 @@ def _explained(answer: _Answer, hits: Iterable[Hit]) -> tuple[CandidateExplanati
                     if value
                 },
                 nominated_by=tuple((flag.name or "").lower() for flag in Nominated if flag in brought),
-                outcome=outcome,
+                outcome=outcomes.get(record.id, "left out"),
             )
         )
     return tuple(explained)

@@ -63,8 +63,8 @@ def budget_chart(context: Context, title: str = "Where the budget went") -> str:
         at += width
         line = top + _BAR + _LINE * (row + 1)
         told = escape(part.label(context.budget))
-        shapes.append(
-            f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{part.colour}" stroke="#999"/>'
-        )
-        shapes.append(f'<text x="{_LEFT + 20}" y="{line}" font-size="13">{told}</text>')
+        shapes += [
+            f'<rect x="{_LEFT}" y="{line - 11}" width="12" height="12" fill="{part.colour}" stroke="#999"/>',
+            f'<text x="{_LEFT + 20}" y="{line}" font-size="13">{told}</text>',
+        ]
     return "\n".join([*shapes, "</svg>\n"])

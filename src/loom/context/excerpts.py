@@ -81,8 +81,9 @@ def _order(text: str, parts: Sequence[Passage], scores: Sequence[float]) -> list
     """The passages in the order in which the question needs them."""
     best = max(range(len(parts)), key=lambda at: (scores[at], -at))
     reach = 1 if scores[best] else len(parts)  # if the question distinguishes none, all are equally near
-    pairs = zip(parts, scores, strict=True)
-    weights = [0 if score else weighty_words(text[part.start : part.end]) for part, score in pairs]
+    weights = [
+        0 if score else weighty_words(text[part.start : part.end]) for part, score in zip(parts, scores, strict=True)
+    ]
     return sorted(range(len(parts)), key=lambda at: (-scores[at], abs(at - best) > reach, -weights[at], at))
 
 

@@ -726,8 +726,7 @@ def fit(
     """
     state = state or Selection(costs, room, normal_form(question))
     spoken = spoken_of(offers, costs) if talk is None else talk
-    if is_whole is None:
-        is_whole = fits_whole(spoken, room, costs)
+    is_whole = fits_whole(spoken, room, costs) if is_whole is None else is_whole
     silent = deque(reversed(spoken))
     own = {turn.id for exchange in spoken for turn in exchange.turns} if is_conversation and not is_whole else set()
     queues = _quotations(offers, weights, own, state.brief)

@@ -91,8 +91,8 @@ class Layout:
     @property
     def last_turn(self) -> int:
         """The sequence number of the newest turn; 0 without turns."""
-        turns = (block.records for block in self.blocks if block.kind is not BlockKind.QUOTES)
-        return max((max(records) for records in turns if records), default=0)
+        turns = (block for block in self.blocks if block.kind is not BlockKind.QUOTES)
+        return max((record for block in turns for record in block.records), default=0)
 
 
 class LayoutStore:

@@ -42,8 +42,7 @@ def shorter_text(text: str, most: int, count: Count, total: int | None = None) -
     A text that fits is returned unchanged. If not even the mark fits, the result is empty. `total` is the number of
     tokens of the text, if it is known; a text of megabytes is then not counted again.
     """
-    if total is None:
-        total = count(text)
+    total = count(text) if total is None else total
     if total <= most:
         return text
     best = left_out(total)

@@ -233,9 +233,10 @@ class Context(list[Message]):
             "",
             f"{'source':<12}{'share':>8}{'tokens':>8}{'used':>6}{'offered':>9}  error",
         ]
-        for source in self.sources:
-            row = f"{source.name:<12}{source.share:>8,}{source.tokens:>8,}{source.used:>6}{source.offered:>9}"
-            lines.append(f"{row}  {source.error}".rstrip())
+        lines += [
+            f"{one.name:<12}{one.share:>8,}{one.tokens:>8,}{one.used:>6}{one.offered:>9}  {one.error}".rstrip()
+            for one in self.sources
+        ]
         fixed = self.tokens - sum(item.tokens for item in self.items)
         lines.append(f"{'fixed':<12}{'':>8}{fixed:>8,}  system, question, framing")
         heading = f"{'tokens':>6}  {'score':>5}  {'tier':<4}  {'source':<10}  {'text':<{_SHOWN}}  {'id':<26}  reason"
@@ -602,13 +603,12 @@ class ContextOrchestrator:
             wanted = self._wanted(request, offers, layout) if layout.generation else 0
             wanted += self._wished(request, offers)
             is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
-            may_cut = layout.generation % _REWRITE_EVERY and not is_whole
-            prompt = self._cut(request, offers, layouts, layout, talk) if may_cut else None
+            if layout.generation % _REWRITE_EVERY and not is_whole:
+                prompt = self._cut(request, offers, layouts, layout, talk)
             begins = layout.leading if prompt is not None else ()
             if prompt is None:
-                plan = self._plan(request, layout, talk, is_whole)
                 offers, _ = dedupe(self._with_earlier(offers, layouts, layout))
-                prompt = self._built(request, offers, plan)
+                prompt = self._built(request, offers, self._plan(request, layout, talk, is_whole))
             is_kept = layouts.rewrite(session_id, layout, (*begins, *prompt.layout()))
         self._fill(request, offers, prompt, is_first=not layout.generation)
         if not is_kept:
@@ -743,16 +743,19 @@ class ContextOrchestrator:
             if number in records and records[number].superseded_at is None
         )
         best = max((one.score for one in _recalled(offers)), default=0.0)
-        needed: list[Offer] = []
-        rest: list[Offer] = []
-        for offer in offers:
-            if offer.share == "l3_l4":
-                wanted = [_is_recalled(one) and self._policy.accepts(one, best) for one in offer.candidates]
-                pairs = list(zip(offer.candidates, wanted, strict=True))
-                needed.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if is_wanted)))
-                rest.append(replace(offer, candidates=tuple(one for one, is_wanted in pairs if not is_wanted)))
-            else:
-                needed.append(offer)
+
+        def is_needed(offer: Offer, one: Candidate) -> bool:
+            return offer.share != "l3_l4" or (_is_recalled(one) and self._policy.accepts(one, best))
+
+        needed = [
+            replace(offer, candidates=tuple(one for one in offer.candidates if is_needed(offer, one)))
+            for offer in offers
+        ]
+        rest = [
+            replace(offer, candidates=tuple(one for one in offer.candidates if not is_needed(offer, one)))
+            for offer in offers
+            if offer.share == "l3_l4"
+        ]
         return [*needed, Offer("session", "l3_l4", earlier), *rest]
 
     def _appended(
@@ -772,8 +775,9 @@ class ContextOrchestrator:
         if any(one.id in present for one in new_turns):
             return None  # a turn that did not fit was quoted: the conversation would have a gap
         talk = conversation_parts(exchanges_of(new_turns, request.costs), request.costs)
-        kept = [part_of(block, records, request.costs) for block in layout.blocks]
-        prompt = Prompt(kept, talk, Selection(request.costs, 0))
+        prompt = Prompt(
+            [part_of(block, records, request.costs) for block in layout.blocks], talk, Selection(request.costs, 0)
+        )
         grown = self._grown(request, offers, prompt, _corrections(records, layouts))
         if grown is not None:  # turns that an earlier prompt cut stay out, and are named again
             there = present | grown.selection.present

@@ -142,8 +142,7 @@ def part_of(block: Block, records: Mapping[int, Record], costs: TokenCosts) -> P
     turns = [Candidate.of_record(records[number], place=Place.TURN, tier="l1", **how) for number in block.records]
     found = exchanges_of(turns, costs)
     if block.kind is BlockKind.SHORT_TURNS:
-        most = block.tokens or _SHORT_TOKENS
-        found = [shortened(exchange, costs, most) or exchange for exchange in found]
+        found = [shortened(exchange, costs, block.tokens or _SHORT_TOKENS) or exchange for exchange in found]
     return ConversationPart(found, costs)
 
 

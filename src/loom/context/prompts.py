@@ -41,8 +41,7 @@ def build_minimal_prompt(
     if minimal_mode:
         return prompt + (f"\n## 历史记忆\n{_quoted(compact_memory)}" if compact_memory else "")
     if task_state:
-        counter = default_counter() if token_counter is None else token_counter
-        prompt += f"\n## 任务状态\n{_quoted(fit_task_state(task_state, task_state_tokens, counter))}"
+        prompt += f"\n## 任务状态\n{_quoted(fit_task_state(task_state, task_state_tokens, token_counter))}"
     if own_sessions:
         told = "\n\n".join(_quoted(session) for session in list(own_sessions)[-3:])
         prompt += f"\n## 个人历史\n{told}"

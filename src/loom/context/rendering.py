@@ -216,8 +216,7 @@ def in_reading_order(candidates: Iterable[Candidate]) -> list[Candidate]:
     given = list(candidates)
     lasting = [one for one in given if not one.is_passing]
     lasting.sort(key=lambda one: (one.created_at.timestamp() if one.created_at else -inf, one.seq, one.id))
-    states = [one for one in given if one.place is Place.STATE]
-    return lasting + states + [one for one in given if one.place is Place.WISH]
+    return lasting + [one for place in (Place.STATE, Place.WISH) for one in given if one.place is place]
 
 
 def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], str] = quoted_line) -> str:
@@ -297,8 +296,7 @@ def _calls(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The calls in a stored message, in OpenAI's form; none if one of them is invalid."""
     found: list[dict[str, Any]] = []
     content = data.get("content")
-    parts = content if isinstance(content, list) else []
-    for part in parts:
+    for part in content if isinstance(content, list) else []:
         if isinstance(part, Mapping) and part.get("type") == "tool_use":
             arguments = json.dumps(part.get("input") or {}, ensure_ascii=False)
             found.append({"id": part.get("id"), "function": {"name": part.get("name"), "arguments": arguments}})
@@ -462,7 +460,9 @@ class MessageConverter:
                 Candidate(task.task_id, message_text(message), role=role, trust=trust, message=message)
             )
         if task.action in ("node.tool_result", "tool.result"):
-            lone = Candidate(task.task_id, task_text(task), role="tool", trust=Trust.TOOL, name=self._tool(task))
+            tool = task.parameters.get("tool") or task.parameters.get("tool_name")
+            name = tool if isinstance(tool, str) else None
+            lone = Candidate(task.task_id, task_text(task), role="tool", trust=Trust.TOOL, name=name)
             return [{"role": "user", "content": memory_block([lone])}]
         if task.action.startswith("node."):
             return [{"role": "assistant", "content": _spoken(task_text(task))}]
@@ -480,11 +480,6 @@ class MessageConverter:
             result = task.result
             parts.append(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str))
         return "\n".join(part for part in parts if part.strip())
-
-    @staticmethod
-    def _tool(task: Task) -> str | None:
-        tool = task.parameters.get("tool") or task.parameters.get("tool_name")
-        return tool if isinstance(tool, str) else None
 
 
 # --- the forms of providers ------------------------------------------------------------------------------

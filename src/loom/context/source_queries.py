@@ -102,8 +102,7 @@ class SourceQuery:
         waiting = [at for at in range(len(self._sources)) if at not in self._answers]
         while waiting:
             names = {self._sources[at].name for at in waiting}
-            ready = (at for at in waiting if names.isdisjoint(self._sources[at].after))
-            at = next(ready, waiting[0])
+            at = next((at for at in waiting if names.isdisjoint(self._sources[at].after)), waiting[0])
             waiting.remove(at)
             self._answers[at] = _ask(self._sources[at], self._findings, self._room)
         return [self._answers[at] for at in range(len(self._sources))]

@@ -290,9 +290,15 @@ class L1RecentSource(_TierSource):
     def _candidate(self, record: Record, score: float, size: int, task: Task) -> Candidate:
         place = Place.TURN if record.session_id == task.session_id and record.kind != MemoryType.FACT else Place.QUOTE
         if size == record.tokens:
-            sources = self._derived_from(record)
-            how = {"source": self.name, "tier": "l1", "score": score, "reason": "recent", "stands_for": sources}
-            return Candidate.of_record(record, place=place, **how)
+            return Candidate.of_record(
+                record,
+                source=self.name,
+                tier="l1",
+                score=score,
+                reason="recent",
+                place=place,
+                stands_for=self._derived_from(record),
+            )
         reason = f"recent; shortened, {record.tokens:,} tokens in all"
         return _abridged(record, source=self.name, tier="l1", score=score, reason=reason)
 
@@ -312,7 +318,6 @@ class L2ImportantSource(_TierSource):
             self._store.residents(self._node, MemoryTier.L2), key=lambda one: (-one.importance, -one.record)
         )
         limit = max_items if self._most is None else min(self._most, max_items)
-        records = self._of_session([one.record for one in residents], task.session_id, limit)
         return [
             Candidate.of_record(
                 record,
@@ -322,7 +327,7 @@ class L2ImportantSource(_TierSource):
                 reason=f"important ({record.importance:.2f})",
                 stands_for=self._derived_from(record),
             )
-            for record in records
+            for record in self._of_session([one.record for one in residents], task.session_id, limit)
             if not is_echo(record)
         ]
 
@@ -379,8 +384,11 @@ class L4FactSource(_TierSource):
                 break
             sources = self._derived_from(record)
             if listeners is None or self._is_heard(sources, listeners):
-                how = {"source": self.name, "tier": "l4", "score": score, "reason": "known"}
-                known.append(Candidate.of_record(record, stands_for=sources, **how))
+                known.append(
+                    Candidate.of_record(
+                        record, source=self.name, tier="l4", score=score, reason="known", stands_for=sources
+                    )
+                )
         return known
 
     def _is_heard(self, sources: Iterable[str], listeners: Listeners) -> bool:
@@ -894,8 +902,7 @@ def as_source(thing: object) -> ContextSource:
         if source.share not in _SHARES:
             raise InvalidInput(f"the source {source.name!r} has no share {source.share!r}: {', '.join(_SHARES)}")
         return source
-    offers = getattr(thing, "get_context", None)
-    if callable(offers):
+    if callable(offers := getattr(thing, "get_context", None)):
         return CallableSource(offers, getattr(thing, "name", type(thing).__name__))
     if callable(thing):
         return CallableSource(thing)

@@ -173,8 +173,7 @@ def score_events(
     """
     moment = now or clock()
     given = weights or EventWeights()
-    question = current if isinstance(current, str) else task_text(current)
-    wanted = set(query_terms(question))
+    wanted = set(query_terms(current if isinstance(current, str) else task_text(current)))
     session = None if isinstance(current, str) else current.session_id
     found = []
     for task in tasks:

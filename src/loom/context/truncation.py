@@ -320,9 +320,7 @@ def _emphasis(message: Message) -> float:
 def _moment(message: Message) -> datetime | None:
     for key in ("timestamp", "created_at"):
         value = message.get(key)
-        if isinstance(value, bool):
-            continue
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             # Numbers beyond the seconds of this millennium are milliseconds, as JavaScript counts.
             return datetime.fromtimestamp(value / 1000 if value > 32_503_680_000 else value, UTC)
         if isinstance(value, datetime) and value.tzinfo is not None:

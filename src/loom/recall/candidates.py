@@ -154,8 +154,7 @@ class _Nominating:
         probe, names, conversation = self._probe, self._names, self._conversation
         by_words, by_meaning = self._by_words(limit), self._by_meaning(vector_limit)
         if names is not None and probe.words:
-            by_names = self._best(limit, partial(names.search, probe.words))
-            self._nominate(by_names, Nominated.NAMES)
+            by_names = self._best(limit, partial(names.search, probe.words), Nominated.NAMES)
             by_words = _together(by_words, by_names)
         seeds = _seeds(by_words, by_meaning, probe.seeds)
         if self._query and conversation.filter is not self._wanted:  # the turns of others lead to answers
@@ -181,24 +180,26 @@ class _Nominating:
             self._nominate(conversation.admitted(list(members)), Nominated.LINKS)
         return self._collected([known[key] for key in sorted(self._nominated) if key in known])
 
-    def _best(self, limit: int, search: Nominate, passed: dict[int, float] | None = None) -> dict[int, float]:
-        return best_admitted(self._view, limit, self._wanted, search, passed)
+    def _best(
+        self, limit: int, search: Nominate, by: Nominated, passed: dict[int, float] | None = None
+    ) -> dict[int, float]:
+        """Nominate the best records of a search."""
+        found = best_admitted(self._view, limit, self._wanted, search, passed)
+        self._nominate(found, by)
+        return found
 
     def _by_words(self, limit: int) -> dict[int, float]:
         if not self._query:
             return {}
-        found = self._best(limit, partial(self._view.text.search, self._query), self._passed)
-        self._nominate(found, Nominated.WORDS)
-        return found
+        search = partial(self._view.text.search, self._query)
+        return self._best(limit, search, Nominated.WORDS, self._passed)
 
     def _by_meaning(self, limit: int) -> dict[int, float]:
         if self._probe.vector is None or self._view.vectors is None:
             return {}
         index, vector, nearest = self._view.vectors, self._probe.vector, self._probe.nearest
         search = partial(index.search, vector) if nearest is None else partial(nearest, index, vector)
-        found = self._best(limit, search)
-        self._nominate(found, Nominated.MEANING)
-        return found
+        return self._best(limit, search, Nominated.MEANING)
 
     def _follow_links(self, sources: Sequence[int], limit: int, names_only: bool) -> None:
         """Nominate records that share terms, names or speakers with these."""
@@ -207,7 +208,7 @@ class _Nominating:
             view, sources, self._probe.words, self._probe.links, names, names_only=names_only
         )
         for search in (view.text.search, *(() if names is None else (names.search,))) if self._links else ():
-            self._nominate(self._best(limit, partial(search, self._links)), Nominated.LINKS)
+            self._best(limit, partial(search, self._links), Nominated.LINKS)
 
     def _nominate(self, keys: Iterable[int], by: Nominated) -> None:
         """Note a nomination. In plain integers: combining two flags takes two microseconds."""

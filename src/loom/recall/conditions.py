@@ -276,8 +276,7 @@ def _cosine(one: Vector | None, other: Vector | None) -> float:
 
 
 def _read(text: str) -> _Reading:
-    kinds = frozenset(place for place, kind in enumerate(_KINDS) if kind.search(text))
-    return _Reading(topic_terms(text), kinds)
+    return _Reading(topic_terms(text), frozenset(place for place, kind in enumerate(_KINDS) if kind.search(text)))
 
 
 def _synonyms(question: str) -> frozenset[str]:

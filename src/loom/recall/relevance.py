@@ -534,9 +534,8 @@ def _in_order(found: Candidates, total: Floats, order: str) -> Floats:
     """Return the place in time among the good answers if the latest or the first is asked for, 1 for the best."""
     result = np.zeros(len(found.keys))
     good = np.flatnonzero((total >= 0.5 * total.max(initial=0.0)) & (found.nominated > 0))
-    if len(good) > 1:
-        moments = np.unique(found.created_at[good])
-        if len(moments) > 1:
-            place = moments.searchsorted(found.created_at[good]) / (len(moments) - 1)
-            result[good] = place if order == "latest" else 1.0 - place
+    moments = np.unique(found.created_at[good])
+    if len(moments) > 1:
+        place = moments.searchsorted(found.created_at[good]) / (len(moments) - 1)
+        result[good] = place if order == "latest" else 1.0 - place
     return result

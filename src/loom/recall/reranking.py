@@ -173,9 +173,8 @@ def _shared(asked: Mapping[str, float], content: str) -> float:
 
 
 def _age(hours: float) -> str:
-    if hours < 1:
-        return f"{hours * 60:.0f} minutes"
-    return f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:.0f} days"
+    short = f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.0f} hours"
+    return short if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def _times(uses: int) -> str:

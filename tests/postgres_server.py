@@ -133,7 +133,7 @@ class OwnServer(PostgresServer):
     def __init__(self, programs: Programs, folder: Path, settings: Sequence[str], port: int) -> None:
         super().__init__(f"postgresql:///postgres?host={quote(str(folder))}&port={port}&user=loom")
         self._port = port
-        self._programs = programs
+        self.programs = programs
         self._folder = folder
         self.settings = settings
         self._process: subprocess.Popen[bytes] | None = None
@@ -142,10 +142,8 @@ class OwnServer(PostgresServer):
         """Start the server, and wait until it accepts connections."""
         folder = self._folder
         options = [part for setting in (*self.settings, f"port={self._port}") for part in ("-c", setting)]
-        self._process = self._programs.start(
-            ["-D", str(folder / "data"), "-k", str(folder), *options], folder / "log"
-        )
-        _wait_until_ready(self._programs, folder, self._port, self._process)
+        self._process = self.programs.start(["-D", str(folder / "data"), "-k", str(folder), *options], folder / "log")
+        _wait_until_ready(self.programs, folder, self._port, self._process)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop the server if it runs: SIGINT rolls open transactions back, SIGQUIT does not even do that."""
@@ -156,13 +154,13 @@ class OwnServer(PostgresServer):
 
 
 @contextmanager
-def copy_of(server: OwnServer, programs: Programs) -> Iterator[OwnServer]:
+def copy_of(server: OwnServer) -> Iterator[OwnServer]:
     """Another server with everything that was committed on a running one by now, until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="loom-postgres-copy-"))
-    copy = OwnServer(programs, folder, server.settings, 5432)
+    copy = OwnServer(server.programs, folder, server.settings, 5432)
     try:
-        programs.own(folder)
-        programs.run(
+        server.programs.own(folder)
+        server.programs.run(
             "pg_basebackup", "-D", str(folder / "data"), "-X", "stream", "-c", "fast", "--no-sync", "-d", server.url
         )
         copy.start()

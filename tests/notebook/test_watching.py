@@ -97,11 +97,12 @@ def test_an_edit_of_a_session_while_the_watch_takes_in_a_new_folder_is_read(
     notebook.learn("Ana wants short chapters.")
     session = notebook.finish(SessionNote("ask", "answer"))
     assert session is not None
-    watches = iter(range(9))
+    watches, has_begun = iter(range(9)), Event()
 
     def slow_to_begin(*folders: Path, **options: Any) -> Any:
         if next(watches) == 1:
             session.write_text(session.read_text().replace("Agent: answer", "Agent: better answer"))
+        has_begun.set()
         return real(*folders, **options)
 
     real = watchfiles.watch
@@ -110,6 +111,7 @@ def test_an_edit_of_a_session_while_the_watch_takes_in_a_new_folder_is_read(
     with Watch(notebook) as watch:
         path.write_text(path.read_text() + "- One.\n")
         assert watch.read() == (notebook.knowledge_page.path,)
+        assert has_begun.wait(LONGEST_S)  # else the first watch has the new folder already
         (path.parent / "knowledge").mkdir()
         path.write_text(path.read_text() + "- Two.\n")
         assert watch.read() == (notebook.knowledge_page.path,)

@@ -101,7 +101,7 @@ def test_a_write_that_the_other_server_has_returns(
 ) -> None:
     memory, way, schema = on_the_way
     written = lost(way, thread, entry(memory, way))
-    with copy_of(primary, programs) as copy:
+    with copy_of(primary) as copy:
         if goes_on:
             with opened(copy, schema, tmp_path / "other") as other:
                 other.remember(["one", "two"], importance=0.9)
@@ -121,7 +121,7 @@ def test_a_write_that_the_other_server_has_not_is_refused_and_may_be_repeated(
     goes_on: bool,
 ) -> None:
     memory, way, schema = on_the_way
-    with copy_of(primary, programs) as copy:
+    with copy_of(primary) as copy:
         written = lost(way, thread, entry(memory, way))
         if goes_on:
             with opened(copy, schema, tmp_path / "other") as other:
@@ -159,7 +159,7 @@ def test_a_remember_is_on_the_other_server_once(
         return lost(way, thread, write)
 
     written = lose() if has_it else None
-    with copy_of(primary, programs) as copy:
+    with copy_of(primary) as copy:
         written = written or lose()
         way.lead_to(copy)
         receipt = written.result(WITHIN_S)

@@ -92,7 +92,6 @@ def entries(memory: Memory) -> int:
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "after writes of others"])
 def test_a_write_that_the_other_server_has_returns(
-    programs: Programs,
     primary: OwnServer,
     on_the_way: tuple[Memory, Way, str],
     thread: ThreadPoolExecutor,
@@ -113,7 +112,6 @@ def test_a_write_that_the_other_server_has_returns(
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "after its numbers were given to others"])
 def test_a_write_that_the_other_server_has_not_is_refused_and_may_be_repeated(
-    programs: Programs,
     primary: OwnServer,
     on_the_way: tuple[Memory, Way, str],
     thread: ThreadPoolExecutor,
@@ -141,7 +139,6 @@ def test_a_write_that_the_other_server_has_not_is_refused_and_may_be_repeated(
 @pytest.mark.parametrize("has_it", [True, False])
 @pytest.mark.parametrize("id", [None, "of the caller"])
 def test_a_remember_is_on_the_other_server_once(
-    programs: Programs,
     primary: OwnServer,
     on_the_way: tuple[Memory, Way, str],
     thread: ThreadPoolExecutor,

@@ -191,7 +191,7 @@ def write(given: PostgresServer, folder: Path, options: argparse.Namespace) -> d
         with three(given, folder, said) as (remote, local, bare):
 
             def remembering(memory: Memory, said: dict[str, Any] = said) -> Callable[[], None]:
-                texts = itertools.cycle(messages(2 * _BATCH))
+                texts = itertools.cycle(list(messages(2 * _BATCH)))  # a text takes as long to make as to write
 
                 def run() -> None:
                     for text in itertools.islice(texts, chunk):
@@ -213,7 +213,8 @@ def write(given: PostgresServer, folder: Path, options: argparse.Namespace) -> d
 def batch(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """A list of 1,000 beside COPY and the bare token counter."""
     with three(given, folder, {}) as (remote, local, bare):
-        texts = [itertools.cycle(messages(2 * _BATCH)) for _ in range(3)]
+        made = list(messages(2 * _BATCH))
+        texts = [itertools.cycle(made) for _ in range(3)]
 
         def remember(memory: Memory, texts: Iterator[str]) -> None:
             memory.remember(list(itertools.islice(texts, _BATCH)))

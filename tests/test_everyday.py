@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,22 @@ def test_everything_said_about_a_memory_is_kept(memory: Memory) -> None:
     assert record.metadata == {"topic": "login", "tags": ["a", "b"], "n": 3, "deep": {"x": None}}
     assert record.superseded_at is None
     assert memory.store.tiers(record.seq, "default") == ("l1", "l2")  # 0.75 is important
+
+
+class Speaker(str, Enum):  # noqa: UP042  # not a `StrEnum`: its members print as their names
+    USER = "user"
+
+
+def test_a_member_of_an_enumeration_of_texts_is_stored_as_its_value(memory: Memory) -> None:
+    user = Speaker.USER
+    memory.remember("The first one.", id=user, role=user, name=user, session_id=user, kind=user)
+    memory.remember({"role": user, "content": user})
+    first, second = memory.list().records[::-1]
+    assert (first.id, first.role, first.name, first.session_id, first.kind) == ("user",) * 5
+    assert (second.role, second.content, second.trust) == ("user", "user", "user")
+    assert memory.get(user) == first
+    assert [hit.id for hit in memory.recall("first one", session_id=user, role=user)] == ["user"]
+    assert memory.check().ok
 
 
 def test_tokens_are_exact_and_carry_the_name_of_their_counter(memory: Memory) -> None:

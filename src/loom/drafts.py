@@ -27,7 +27,7 @@ __all__ = [
     "MessageModel",
     "Rememberable",
     "attributes_of",
-    "check_attributes",
+    "checked_attributes",
     "checked_text",
     "known_trust",
     "message_text",
@@ -179,11 +179,11 @@ class Drafter:
                 data = data if keep_data else None
         if id is not None and not (isinstance(id, str) and id):
             raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
-        check_attributes(attributes)
+        attributes = checked_attributes(attributes)
         trust = trust_of_role(attributes.role) if attributes.trust is None else known_trust(attributes.trust)
         # In the order of the fields: keyword arguments would cost as much as the rest of the call.
         return Draft(
-            new_id() if id is None else id,
+            new_id() if id is None else _plain(id),
             text,
             self._clock() if attributes.created_at is None else checked_time(attributes.created_at, "created_at"),
             attributes.kind or MemoryType.MESSAGE,
@@ -336,18 +336,29 @@ _ROLE_OF_PART = {
 }
 
 
-def check_attributes(attributes: Attributes) -> None:
-    """Refuse attributes of a wrong type, which could only be stored after a conversion."""
-    for field in ("role", "name", "session_id", "kind"):
-        value = getattr(attributes, field)
-        if value is not None:
-            checked_instance(value, str, field)
-    if attributes.importance is not None:
-        checked_number(attributes.importance, "importance", 0.0, 1.0)
-    for key in checked_mapping(attributes.metadata or {}, "metadata"):
-        checked_instance(key, str, "a metadata key")
-    if attributes.dimensions is not None:
-        checked_instance(attributes.dimensions, Dimensions, "dimensions")
+def checked_attributes(attributes: Attributes) -> Attributes:
+    """Refuse attributes of a wrong type, which could only be stored after a conversion.
+
+    Returns them with plain texts: a member of a `str` enumeration prints as its name, and is stored as its value.
+    """
+    if attributes is NO_ATTRIBUTES:
+        return attributes
+    role, name, session_id, _, importance, metadata, _, kind, dimensions = attributes
+    for field, value in (("role", role), ("name", name), ("session_id", session_id), ("kind", kind)):
+        if value is not None and type(value) is not str:
+            attributes = attributes._replace(**{field: _plain(checked_instance(value, str, field))})
+    if importance is not None:
+        checked_number(importance, "importance", 0.0, 1.0)
+    if metadata:
+        for key in checked_mapping(metadata, "metadata"):
+            checked_instance(key, str, "a metadata key")
+    if dimensions is not None:
+        checked_instance(dimensions, Dimensions, "dimensions")
+    return attributes
+
+
+def _plain(text: str) -> str:
+    return text if type(text) is str else str.__str__(text)
 
 
 def known_trust(trust: str) -> Trust:
@@ -362,7 +373,7 @@ def checked_text(text: object, verb: str = "remember") -> str:
         raise InvalidInput(f"{verb}() takes {taken}, not {type(text).__name__}")
     if not text.strip():
         raise InvalidInput(f"the text is empty; there is nothing for {verb}() to keep")
-    return _storable(text)
+    return _storable(_plain(text))
 
 
 def _storable(text: str) -> str:

@@ -56,7 +56,7 @@ def id_hash(namespace: int, name: str) -> int:
     another page, and a write among 100,000 records costs a fifth more than among 10,000.
     """
     try:
-        bits = hash_bits(f"{namespace}\0{name}")
+        bits = hash_bits(f"{namespace}\0" + name)  # formatted, a member of a `str` enumeration would be its name
     except UnicodeEncodeError as error:
         raise InvalidInput("an id or a session holds a lone surrogate, which is not valid text") from error
     if len(name) == 26 and name.startswith("01"):

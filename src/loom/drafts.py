@@ -129,13 +129,19 @@ class Drafter:
     """Makes drafts for one node: checks, sanitises, counts, and fills in what the caller left out."""
 
     def __init__(
-        self, node: str, counter: TokenCounter, clock: Clock, sanitizer: ContentSanitizer | None = None
+        self,
+        node: str,
+        counter: TokenCounter,
+        clock: Clock,
+        sanitizer: ContentSanitizer | None = None,
+        *,
+        counts_later: bool = True,
     ) -> None:
         self.node = node
         self.counter = counter
         self._clock = clock
         self._sanitizer = sanitizer
-        self._counted_anywhere = counter.name in counters_by_name()
+        self._may_wait = counts_later and counter.name in counters_by_name()  # any process can then count
 
     def draft(
         self,
@@ -213,7 +219,7 @@ class Drafter:
         """
         if not text:
             return 1
-        if count_later and self._counted_anywhere:
+        if count_later and self._may_wait:
             most = len(text) if text.isascii() else 4 * len(text)
             if most <= _LATER_BYTES:
                 return AtMost(most)
@@ -346,7 +352,8 @@ def checked_attributes(attributes: Attributes) -> Attributes:
     role, name, session_id, _, importance, metadata, _, kind, dimensions = attributes
     for field, value in (("role", role), ("name", name), ("session_id", session_id), ("kind", kind)):
         if value is not None and type(value) is not str:
-            attributes = attributes._replace(**{field: _plain(checked_instance(value, str, field))})
+            changed: dict[str, Any] = {field: _plain(checked_instance(value, str, field))}
+            attributes = attributes._replace(**changed)
     if importance is not None:
         checked_number(importance, "importance", 0.0, 1.0)
     if metadata:

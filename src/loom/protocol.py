@@ -75,6 +75,7 @@ def value_text(value: object) -> str:
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: ASCII order is numeric order
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_LETTERS = _ALPHABET.encode() * 8  # the character for each byte, with 5 of its bits
 _IDS_PER_MILLISECOND = 1 << 30
 
 
@@ -84,12 +85,13 @@ class _Millisecond:
     __slots__ = ("counter", "number", "prefix")
 
     def __init__(self, number: int, most_ids: int) -> None:
-        chance = int.from_bytes(os.urandom(10), "big")
-        high = (number & (1 << 48) - 1) << 50 | chance >> 30
+        chance = os.urandom(14)
         self.number = number
-        self.prefix = "".join([_PAIRS[high >> shift & 1023] for shift in range(90, -10, -10)])
+        moment = _PAIRS[number >> 40 & 255] + _PAIRS[number >> 30 & 1023] + _PAIRS[number >> 20 & 1023]
+        moment += _PAIRS[number >> 10 & 1023] + _PAIRS[number & 1023]
+        self.prefix = moment + chance[:10].translate(_LETTERS).decode()
         # The counter starts in the lower half of its range, so that it always has room.
-        self.counter = count(chance & (most_ids // 2 - 1))
+        self.counter = count(int.from_bytes(chance[10:], "big") & (most_ids // 2 - 1))
 
 
 class IdMaker:

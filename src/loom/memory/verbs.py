@@ -219,7 +219,9 @@ class MemoryVerbs(Closing):
             self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
             self._counter = self._tiers.counter
             self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
-            self._drafter = Drafter(self._node, self._counter, self._store.clock, sanitizer)
+            self._drafter = Drafter(
+                self._node, self._counter, self._store.clock, sanitizer, counts_later=self._store.counts_later
+            )
             self._mirror = None if vector_store is None else _mirror_of(self._store, vector_store)
         except BaseException:
             if self._owns_store:

@@ -714,6 +714,11 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
     def read_only(self) -> bool:
         """Whether every write is refused."""
 
+    @property
+    def counts_later(self) -> bool:
+        """Whether the background work counts short texts. Otherwise they are best counted before they are written."""
+        return True
+
     def clock(self) -> datetime:
         """The time by this store's clock."""
 

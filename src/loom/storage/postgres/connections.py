@@ -40,7 +40,7 @@ from loom.storage.postgres.catalog import (
 )
 from loom.storage.postgres.dialect import Dialect
 from loom.storage.postgres.one_statement import OneStatement
-from loom.storage.postgres.prepared import Prepared
+from loom.storage.postgres.prepared import PooledConnection, Prepared
 from loom.storage.postgres.row_security import is_secured, secure
 from loom.storage.postgres.spoken_connection import ADAPTERS, is_gone, translate, translated
 from loom.storage.sqlite.archive import Reader
@@ -160,14 +160,14 @@ class Server:
 
     def reset(self) -> None:
         """Start without a connection, as a new pool and in a child process after fork."""
-        self._idle: deque[psycopg.Connection[Any]] = deque()
+        self._idle: deque[PooledConnection] = deque()
         self._own = threading.local()
         # One item for each connection that may be lent. A queue costs a fifth of a semaphore.
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(self.address.connections):
             self._room.put(None)
 
-    def abandon(self) -> list[psycopg.Connection[Any]]:
+    def abandon(self) -> list[PooledConnection]:
         """Drop and return the connections of a parent process, which still uses them. They must not be closed."""
         left = [*self._idle]
         self.reset()
@@ -249,7 +249,7 @@ class Server:
     # -- lending -----------------------------------------------------------------------------------
 
     @contextmanager
-    def lent(self) -> Iterator[psycopg.Connection[Any]]:
+    def lent(self) -> Iterator[PooledConnection]:
         """Lend a connection for a block, outside a transaction."""
         connection = self.lend()
         try:
@@ -257,7 +257,7 @@ class Server:
         finally:
             self.give_back(connection)
 
-    def lend(self) -> psycopg.Connection[Any]:
+    def lend(self) -> PooledConnection:
         """Lend an idle connection, or a new one, to this thread, which must return it.
 
         A thread that already has a connection does not wait for another.
@@ -274,7 +274,7 @@ class Server:
         self._own.depth = depth + 1
         return connection
 
-    def _usable(self) -> psycopg.Connection[Any]:
+    def _usable(self) -> PooledConnection:
         if self._closed:
             raise Closed("the memory is closed; open it again to use it")
         while self._idle:
@@ -286,7 +286,7 @@ class Server:
                 return connection
         return self._connect()
 
-    def give_back(self, connection: psycopg.Connection[Any]) -> None:
+    def give_back(self, connection: PooledConnection) -> None:
         """Return a connection. One inside a transaction is closed."""
         self._own.depth -= 1
         idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
@@ -305,12 +305,12 @@ class Server:
             except IndexError:
                 return
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> PooledConnection:
         """Open a connection. A process that has had one retries for a while, because another server may take over."""
         deadline = time.monotonic() + (FIND_AGAIN_S if self._known else 0.0)
         while True:
             try:
-                connection = psycopg.connect(
+                connection = PooledConnection.connect(
                     self._conninfo,
                     autocommit=True,
                     context=ADAPTERS,

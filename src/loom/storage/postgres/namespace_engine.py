@@ -36,7 +36,7 @@ from loom.storage.postgres import vacuuming
 from loom.storage.postgres.catalog import WRITERS_KEPT_S
 from loom.storage.postgres.connections import Address, Server, default_cache
 from loom.storage.postgres.one_statement import Head
-from loom.storage.postgres.prepared import checked
+from loom.storage.postgres.prepared import PooledConnection, checked
 from loom.storage.postgres.spoken_connection import PostgresConnection, is_gone, translate, translated
 from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.projections import LAST_NUMBER
@@ -357,7 +357,7 @@ class Engine:
         if self._scope.writing:
             raise InvalidInput("a transaction is already open in this thread; finish it first")
 
-    def _answered(self, statements: bytes) -> tuple[psycopg.Connection[Any], PGresult]:
+    def _answered(self, statements: bytes) -> tuple[PooledConnection, PGresult]:
         """Execute the first statements of a transaction. Returns the connection and the result of the last one.
 
         Nothing precedes them, so they are retried if the connection, or its server, is lost.
@@ -385,7 +385,7 @@ class Engine:
         """The error for a server that closes every connection."""
         return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
 
-    def _locked(self, wait_s: float) -> tuple[psycopg.Connection[Any], tuple[Any, ...] | None]:
+    def _locked(self, wait_s: float) -> tuple[PooledConnection, tuple[Any, ...] | None]:
         """Begin a transaction with the lock of the namespace. Returns the connection and the result of `BEGUN`."""
         number = f"{self.namespace:d}"
         begun = self._spelled_out(BEGUN).decode()
@@ -733,8 +733,7 @@ def _number_of(server: Server, namespace: str) -> int | None:
         row = raw.execute(
             f'SELECT number FROM "{server.address.schema}".namespaces WHERE name = %s'.encode(), [namespace]
         ).fetchone()
-    (number,) = row or (None,)
-    return number
+    return None if row is None else int(row[0])
 
 
 def create_namespace(server: Server, namespace: str) -> int:

@@ -9,17 +9,14 @@ free does not wait: it writes nothing if another write has the lock, or has chan
 
 from __future__ import annotations
 
+import operator
 import re
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from weakref import WeakSet
-
-import psycopg
-from psycopg.pq.abc import PGresult
 
 from loom.storage.postgres.dialect import Dialect
-from loom.storage.postgres.prepared import checked, escaped
+from loom.storage.postgres.prepared import PooledConnection, checked, escaped, needs_escapes
 from loom.storage.sqlite.transactions import INSERT_RECORD
 
 __all__ = ["Head", "OneStatement"]
@@ -34,7 +31,7 @@ _ALL_COLUMNS = re.findall(r"\w+", INSERT_RECORD[INSERT_RECORD.index("(") : INSER
 # The head and the statement give these.
 _GIVEN = {"seq": "h.seq", "namespace": "$1", "committed_at": "h.committed_at"}
 _COLUMNS = [column for column in _ALL_COLUMNS if column not in _GIVEN]
-_PLACES = [_ALL_COLUMNS.index(column) for column in _COLUMNS]
+_values_of = operator.itemgetter(*map(_ALL_COLUMNS.index, _COLUMNS))
 
 
 class Head(NamedTuple):
@@ -75,11 +72,10 @@ class OneStatement:
         ).encode()
         self._types = [_BIGINT, _BIGINT, _BIGINT, _TEXT, *(_TYPES.get(column, _TEXT) for column in _COLUMNS)]
         self._name = f"loom_{zlib.crc32(self.text):08x}".encode()
-        self._prepared_on: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
     def execute(
         self,
-        raw: psycopg.Connection[Any],
+        raw: PooledConnection,
         row: Sequence[Any],
         head: Head,
         *,
@@ -87,21 +83,17 @@ class OneStatement:
         is_prepared: bool,
     ) -> bool:
         """Insert a record, given as values of `INSERT_RECORD`. Returns False if the head has another revision."""
-        values: list[Any] = [b"%d" % row[1], b"%d" % head.revision, b"%d" % row[20], b"%d" % wait_ms]
-        for place in _PLACES:
-            value = row[place]
-            if type(value) is str:
-                values.append(escaped(value))
-            else:
-                values.append(None if value is None else str(value).encode())
+        given = (row[1], head.revision, row[20], wait_ms, *_values_of(row))
+        values: list[Any] = [None if value is None else str(value).encode() for value in given]
+        if needs_escapes(b"".join(filter(None, values))):
+            values = [None if value is None else escaped(str(value)) for value in given]
+        pgconn = raw.pgconn
         with raw.lock:
             if not is_prepared:
-                return self._is_written(raw, raw.pgconn.exec_params(self.text, values, self._types))
-            if raw not in self._prepared_on:
-                checked(raw, raw.pgconn.prepare(self._name, self.text, self._types))
-                self._prepared_on.add(raw)
-            return self._is_written(raw, raw.pgconn.exec_prepared(self._name, values))
-
-    @staticmethod
-    def _is_written(raw: psycopg.Connection[Any], result: PGresult) -> bool:
+                result = pgconn.exec_params(self.text, values, self._types)
+            else:
+                if self._name not in raw.prepared:
+                    checked(raw, pgconn.prepare(self._name, self.text, self._types))
+                    raw.prepared.add(self._name)
+                result = pgconn.exec_prepared(self._name, values)
         return bool(checked(raw, result).command_tuples)

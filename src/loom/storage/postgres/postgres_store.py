@@ -135,6 +135,11 @@ class PostgresStore(Handle):
         return self._engine.server.place
 
     @property
+    def counts_later(self) -> bool:
+        """False: the server would have to write every row a second time."""
+        return False
+
+    @property
     def engine(self) -> Engine:
         """The engine of the namespace, which all stores of this process on the namespace share."""
         return self._engine

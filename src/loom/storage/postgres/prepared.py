@@ -17,9 +17,10 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import errors
 from psycopg.pq import DiagnosticField, ExecStatus, Format
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.rows import RowFactory, tuple_row
 
-__all__ = ["Prepared", "checked", "escaped"]
+__all__ = ["PooledConnection", "Prepared", "checked", "escaped", "needs_escapes"]
 
 # Statements with a list of marks have many texts. So a statement is prepared when it is executed for the second time,
 # and the least recently used of a connection is dropped.
@@ -30,6 +31,14 @@ _UNSAFE = re.compile("[\x00\x01]")
 _ESCAPED = {"\x00": "\x01a", "\x01": "\x01b"}
 
 _Key = tuple[bytes, tuple[int, ...]]
+
+
+class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection, with the names of the statements that `OneStatement` has prepared on it."""
+
+    def __init__(self, pgconn: PGconn, row_factory: RowFactory[tuple[Any, ...]] = tuple_row) -> None:
+        super().__init__(pgconn, row_factory)
+        self.prepared: set[bytes] = set()
 
 
 class Prepared:
@@ -127,6 +136,11 @@ def escaped(text: str) -> bytes:
     if "\x00" in text or "\x01" in text:
         text = _UNSAFE.sub(lambda found: _ESCAPED[found[0]], text)
     return text.encode()
+
+
+def needs_escapes(stored: bytes) -> bool:
+    """Whether a text, in UTF-8, has characters that are escaped when it is stored."""
+    return b"\x00" in stored or b"\x01" in stored
 
 
 def checked(raw: psycopg.Connection[Any], result: PGresult) -> PGresult:

@@ -1,7 +1,8 @@
 """Builds what is released, into dist: the source distribution, a wheel with compiled kernels, and one without.
 
-On Linux the compiled wheel gets the oldest manylinux tag that it may have. Each wheel is then installed into an empty
-environment, where the command must work and a strict type check must find the annotations.
+On Linux the compiled wheel gets the oldest manylinux tag that it may have. Each of the three files is then installed
+into an empty environment, where the command must work, the kernels must be present or absent as expected, and a
+strict type check must find the annotations.
 
 python packaging/wheels.py
 """
@@ -42,9 +43,9 @@ def main() -> None:
         raise SystemExit(
             f"two wheels were expected, with kernels and without; dist has {[one.name for one in wheels]}"
         )
-    for wheel in wheels:
-        check(wheel)
-        print(f"works: {wheel.name}")
+    for built in [*DIST.glob("*.tar.gz"), *wheels]:
+        check(built)
+        print(f"works: {built.name}")
 
 
 def build(what: str, **environ: str) -> None:
@@ -61,17 +62,21 @@ def repair() -> None:
         wheel.unlink()
 
 
-def check(wheel: Path) -> None:
+def check(built: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         venv.create(home / "env", with_pip=True)
         python = home / "env" / "bin" / "python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", f"{wheel}[cli]", "mypy"], check=True, cwd=home)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", f"{built}[cli]", "mypy"], check=True, cwd=home)
         environ = {
             "PATH": f"{home / 'env' / 'bin'}:/usr/bin:/bin",
             "LOOM_STORE": str(home / "a.loom"),
             "HOME": folder,
         }
+        # A source distribution is compiled where it is installed.
+        kernels = "is" if built.name.endswith("-py3-none-any.whl") else "is not"
+        expected = f"from loom.index.kernels import KERNELS; assert KERNELS {kernels} None, KERNELS"
+        subprocess.run([python, "-c", expected], check=True, cwd=home, env=environ)
         for command in (["loom", "remember", "The wheel works."], ["loom", "recall", "wheel"], ["loom", "demo"]):
             subprocess.run(command, check=True, cwd=home, env=environ, stdout=subprocess.DEVNULL)
         (home / "typed.py").write_text(TYPED, encoding="utf-8")
@@ -79,7 +84,7 @@ def check(wheel: Path) -> None:
             [python, "-m", "mypy", "--strict", "typed.py"], cwd=home, capture_output=True, text=True, check=False
         ).stdout
         if "Found 1 error" not in found or 'Revealed type is "int"' not in found.replace("builtins.", ""):
-            raise SystemExit(f"the types of {wheel.name} are not as expected:\n{found}")
+            raise SystemExit(f"the types of {built.name} are not as expected:\n{found}")
 
 
 if __name__ == "__main__":

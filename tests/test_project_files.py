@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -79,3 +80,16 @@ def test_a_wheel_has_its_types_and_its_kernels_if_it_is_not_pure(tmp_path: Path,
     assert ("loom/index/_kernels.so" in names) is not pure
     assert wheel.name.endswith("-py3-none-any.whl") is pure
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the list of files comes from the repository")
+def test_the_source_distribution_has_every_file_of_the_repository(tmp_path: Path) -> None:
+    """So that its tests and documents can be run, which open files of all kinds."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    missing = {name for name in tracked.split("\0") if name and (ROOT / name).exists()} - names
+    assert {name for name in missing if not name.startswith(".ci/")} == set()

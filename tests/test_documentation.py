@@ -191,7 +191,7 @@ def declared_extras() -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=relative)
 def test_every_block_says_its_language(document: Path) -> None:
     for block in blocks(document):
-        assert block.language in ("python", "toml", "bash", "text", "json"), f"line {block.line}"
+        assert block.language in ("python", "toml", "bash", "text", "json", "diff"), f"line {block.line}"
         if block.language == "json":
             assert json.loads(block.code)
 

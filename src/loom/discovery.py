@@ -15,14 +15,18 @@ from typing import Any, Final, NamedTuple
 
 __all__ = [
     "PROJECT_FOLDER",
+    "SERVERS",
     "STORE_NAME",
     "STORE_VARIABLE",
     "FoundStore",
     "as_place",
     "find_notebook_store",
     "find_store",
+    "is_server",
 ]
 
+SERVERS: Final = ("postgres", "postgresql")
+"""The schemes of the URLs that name a server and not a file. `loom.storage.open_store` chooses the backend."""
 STORE_VARIABLE: Final = "LOOM_STORE"
 PROJECT_FOLDER: Final = ".loom"
 STORE_NAME: Final = "memory.loom"
@@ -57,7 +61,8 @@ class _Server(PosixPath):
 
 def is_server(place: str | os.PathLike[str]) -> bool:
     """Whether a place is the URL of a memory on a server."""
-    return re.match(r"postgres(?:ql)?://", os.fspath(place)) is not None
+    scheme, found, _ = os.fspath(place).partition("://")
+    return bool(found) and scheme in SERVERS
 
 
 def as_place(found: str) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from loom.checks import checked_path
+from loom.discovery import is_server
 from loom.errors import UnsupportedStore
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["add_tenant", "open_store", "remove_tenant", "tenants"]
 
 # At least two letters: `C:/` is a drive.
-_SERVER = re.compile(r"postgres(?:ql)?://")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)|(?:file|sqlite):")
 
 
@@ -42,7 +42,7 @@ def open_store(
     path = checked_path(place, "the place of a store") if place not in (None, "") else place
     if tail is not None:
         options["tail"] = TailLimit(*tail)
-    if path is not None and _SERVER.match(path):
+    if path is not None and is_server(path):
         with _psycopg():
             from loom.storage.postgres.postgres_store import PostgresStore
         return PostgresStore(path, **options)
@@ -86,7 +86,7 @@ def tenants(place: str | PathLike[str]) -> list[tuple[str, str]]:
 
 def _server_url(place: str | PathLike[str]) -> str:
     url = checked_path(place, "the place of a store")
-    if not _SERVER.match(url):
+    if not is_server(url):
         raise UnsupportedStore(
             "a file has no tenants; they are roles of a server, such as postgresql://host/database"
         )

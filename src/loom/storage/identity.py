@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from loom.errors import InvalidInput
@@ -21,6 +22,7 @@ __all__ = [
     "entry_guard_4",
     "guard",
     "guard_4",
+    "guard_of_texts",
     "hash_bits",
     "id_hash",
     "id_hash_4",
@@ -60,16 +62,23 @@ def id_hash(namespace: int, name: str) -> int:
     except UnicodeEncodeError as error:
         raise InvalidInput("an id or a session holds a lone surrogate, which is not valid text") from error
     if len(name) == 26 and name.startswith("01"):
-        try:
-            window = int(name[2:6].translate(_BASE_32), 32)
-        except ValueError:  # other text of 26 characters
-            return bits
-        return ((window & 0xFFFF) - 0x8000) << 48 | bits & 0xFFFF_FFFF_FFFF
+        window = _window(name[2:6])
+        if window is not None:
+            return window | bits & 0xFFFF_FFFF_FFFF
     return bits
 
 
 # From Crockford's digits, in which generated ids are written, to Python's.
 _BASE_32 = str.maketrans("ABCDEFGHJKMNPQRSTVWXYZ", "ABCDEFGHIJKLMNOPQRSTUV")
+
+
+@functools.lru_cache(maxsize=16)
+def _window(digits: str) -> int | None:
+    """The upper 16 bits of a hash for these digits of an id; None for other text."""
+    try:
+        return ((int(digits.translate(_BASE_32), 32) & 0xFFFF) - 0x8000) << 48
+    except ValueError:
+        return None
 
 
 session_hash = functools.lru_cache(maxsize=256)(id_hash)
@@ -96,6 +105,11 @@ def guard(row: tuple[Any, ...]) -> int:
     """
     values = zlib.crc32((_VALUES % (row[1:20] + row[21:23])).encode())
     return zlib.crc32(str(row[23]).encode(), values) | (_WIDEST if _waits(row) else 0)
+
+
+def guard_of_texts(values: Iterable[bytes], content: bytes) -> int:
+    """`guard` of a counted row, from the same values as texts in UTF-8."""
+    return zlib.crc32(content, zlib.crc32(b"\0".join(values) + b"\0"))
 
 
 def entry_guard(row: tuple[Any, ...]) -> int:

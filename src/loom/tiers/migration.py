@@ -314,8 +314,9 @@ class Tiers:
 
     def _receipt_alone(self, draft: Draft) -> Receipt:
         """The receipt of a record that entered the window alone."""
-        count_later = functools.partial(self.counter.limit_count, draft.content)
-        return Receipt(draft.id, L1, count_later if isinstance(draft.tokens, AtMost) else draft.tokens)
+        if isinstance(draft.tokens, AtMost):
+            return Receipt(draft.id, L1, functools.partial(self.counter.limit_count, draft.content))
+        return Receipt(draft.id, L1, draft.tokens)
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
         """Also give this node a record of another node. Returns False if it already has it."""

@@ -35,7 +35,7 @@ from loom.storage.files import FILE_MODE, create_folder, disk_errors
 from loom.storage.postgres import vacuuming
 from loom.storage.postgres.catalog import WRITERS_KEPT_S
 from loom.storage.postgres.connections import Address, Server, default_cache
-from loom.storage.postgres.one_statement import Head
+from loom.storage.postgres.one_statement import Head, RowEncoder
 from loom.storage.postgres.prepared import PooledConnection, checked
 from loom.storage.postgres.spoken_connection import PostgresConnection, is_gone, translate, translated
 from loom.storage.sqlite.counting import Counts
@@ -129,6 +129,7 @@ class Engine:
         self._fetching: threading.Thread | None = None
         self._head: Head | None = None
         self._writers: deque[_Writer] = deque()
+        self.rows = RowEncoder(self.namespace)
         kinds = itertools.product((False, True), repeat=2)
         self.one_statements = {kind: server.one_statement(self.dialect, *kind) for kind in kinds}
         self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
@@ -284,8 +285,8 @@ class Engine:
             self.server.give_back(raw)
         self.renew_reading()
 
-    def insert_record(self, row: Sequence[Any], settings: str, named: bool) -> bool:
-        """Insert a record, given as values of `INSERT_RECORD`, in one statement and in its own transaction.
+    def insert_record(self, values: Sequence[bytes | None], settings: str, named: bool) -> bool:
+        """Insert a record, given by `rows`, in one statement and in its own transaction.
 
         Returns False, and writes nothing, if the settings have another revision, or if this process does not know the
         namespace yet. For a record whose id may be known (`named`), also if the id is known or awaited, or if another
@@ -300,7 +301,7 @@ class Engine:
         def attempt(wait_ms: int) -> bool:
             raw = self.server.lend()
             try:
-                return statement.execute(raw, row, head, wait_ms=wait_ms, is_prepared=self.server.prepared.is_allowed)
+                return statement.execute(raw, values, head, wait_ms, self.server.prepared.is_allowed)
             except psycopg.Error as error:
                 if is_gone(error):
                     raw.close()

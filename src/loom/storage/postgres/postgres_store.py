@@ -12,7 +12,7 @@ from loom.protocol import Clock, utc_now
 from loom.storage.contract import AtMost, CheckReport, Draft, ForgetReceipt, Origin, Written
 from loom.storage.files import FILE_MODE
 from loom.storage.handle import LIMITS, TAIL, Handle
-from loom.storage.identity import SPAN, id_hash
+from loom.storage.identity import SPAN
 from loom.storage.moments import to_micros
 from loom.storage.postgres import vacuuming
 from loom.storage.postgres.backup import back_up
@@ -23,14 +23,12 @@ from loom.storage.sqlite.copying import Copy
 from loom.storage.sqlite.counting import Counts
 from loom.storage.sqlite.maintenance import WorkLimits
 from loom.storage.sqlite.projections import TailLimit, count_up
-from loom.storage.sqlite.rows import dump_json
 from loom.storage.sqlite.transactions import (
     FINISH,
     INSERT_RECORD,
     INSERT_VECTOR,
     QUEUE,
     SqliteTransaction,
-    record_row,
 )
 from loom.storage.tables import Row
 
@@ -153,19 +151,9 @@ class PostgresStore(Handle):
         if draft.revises or draft.sources or draft.drawn:
             return False
         draft = _counted(draft, self._engine.counts)
-        row = record_row(
-            self.number,
-            draft,
-            0,
-            id_hash(self.number, draft.id),
-            1,
-            to_micros(draft.created_at),
-            to_micros(self._engine.clock()),
-            dump_json(dict(draft.metadata), "metadata") if draft.metadata else None,
-            None if draft.data is None else dump_json(draft.data, "data"),
-        )
+        values = self._engine.rows.encode(draft, to_micros(self._engine.clock()))
         try:
-            written = self._engine.insert_record(row, revision, draft.named)
+            written = self._engine.insert_record(values, revision, draft.named)
         except LostInWrite as lost:
             self._append_again(draft, lost)
             return True

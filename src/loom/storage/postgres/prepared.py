@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -20,15 +19,13 @@ from psycopg.pq import DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import RowFactory, tuple_row
 
-__all__ = ["PooledConnection", "Prepared", "checked", "escaped", "needs_escapes"]
+__all__ = ["PooledConnection", "Prepared", "checked", "escape", "escaped"]
 
 # Statements with a list of marks have many texts. So a statement is prepared when it is executed for the second time,
 # and the least recently used of a connection is dropped.
 _MOST = 200
 
 _BOOL, _BYTES, _BIGINT, _INT, _FLOAT, _UNKNOWN = 16, 17, 20, 23, 701, 0
-_UNSAFE = re.compile("[\x00\x01]")
-_ESCAPED = {"\x00": "\x01a", "\x01": "\x01b"}
 
 _Key = tuple[bytes, tuple[int, ...]]
 
@@ -133,14 +130,14 @@ def _numbered(text: bytes) -> bytes:
 
 def escaped(text: str) -> bytes:
     """A text in the form in which it is stored."""
-    if "\x00" in text or "\x01" in text:
-        text = _UNSAFE.sub(lambda found: _ESCAPED[found[0]], text)
-    return text.encode()
+    return escape(text.encode())
 
 
-def needs_escapes(stored: bytes) -> bool:
-    """Whether a text, in UTF-8, has characters that are escaped when it is stored."""
-    return b"\x00" in stored or b"\x01" in stored
+def escape(text: bytes) -> bytes:
+    """A text in UTF-8 in the form in which it is stored."""
+    if b"\x00" in text or b"\x01" in text:
+        return text.replace(b"\x01", b"\x01b").replace(b"\x00", b"\x01a")
+    return text
 
 
 def checked(raw: psycopg.Connection[Any], result: PGresult) -> PGresult:

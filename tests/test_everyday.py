@@ -113,7 +113,7 @@ def test_open_takes_the_arguments_of_the_design(tmp_path: Path) -> None:
 
 def test_an_unknown_setting_is_refused(tmp_path: Path) -> None:
     unknown: dict[str, Any] = {"colour": "red"}
-    with pytest.raises(InvalidInput, match=r"takes no option 'colour'.*the options are"):
+    with pytest.raises(InvalidInput, match=r"has no option 'colour'.*the options are"):
         loom.open(tmp_path / "a.loom", **unknown)
     assert not (tmp_path / "a.loom").exists()
 
@@ -990,13 +990,13 @@ def test_awaited_verbs_run_side_by_side_and_leave_the_loop_free(tmp_path: Path) 
 @pytest.mark.parametrize("id", [7, None, b"x", ["x"]])
 @pytest.mark.parametrize("verb", ["get", "history", "pin", "unpin", "promote", "demote", "undo"])
 def test_an_id_that_is_no_text_is_refused(memory: Memory, verb: str, id: Any) -> None:
-    with pytest.raises(InvalidInput, match=rf"{verb}\(\) takes an id, and an id is a text"):
+    with pytest.raises(InvalidInput, match=rf"{verb}\(\) takes an id, and an id must be a text"):
         getattr(memory, verb)(id)
 
 
 @pytest.mark.parametrize("verb", ["recall", "facts"])
 def test_a_question_that_is_no_text_is_refused_by_name(memory: Memory, verb: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"{verb}\(\) takes a question, and a question is a text, not int"):
+    with pytest.raises(InvalidInput, match=rf"{verb}\(\) takes a question, and a question must be a text, not int"):
         getattr(memory, verb)(7)
 
 

@@ -140,7 +140,7 @@ def test_an_unknown_or_a_wrong_field_is_refused_by_name(made: Any) -> None:
     wrong: Any = 5 if isinstance(value, list | str) else "five"
     with pytest.raises(InvalidInput, match=f"{name} of {kind.__name__} must be"):
         kind.from_dict({**made.to_dict(), name: wrong})
-    with pytest.raises(InvalidInput, match=f"{kind.__name__} cannot be made of these fields: .*missing"):
+    with pytest.raises(InvalidInput, match=f"{kind.__name__} cannot be made from these fields: .*missing"):
         kind.from_dict({})
     with pytest.raises(InvalidInput, match=f"{kind.__name__} is made from a mapping of its fields, not from str"):
         kind.from_dict("text")

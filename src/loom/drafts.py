@@ -184,7 +184,7 @@ class Drafter:
                 text, metadata = cleaned, {**metadata, "sanitized": True}
                 data = data if keep_data else None
         if id is not None and not (isinstance(id, str) and id):
-            raise InvalidInput(f"an id is a text of at least one character, not {id!r}")
+            raise InvalidInput(f"an id must be a text of at least one character, not {id!r}")
         attributes = checked_attributes(attributes)
         trust = trust_of_role(attributes.role) if attributes.trust is None else known_trust(attributes.trust)
         # In the order of the fields: keyword arguments would cost as much as the rest of the call.
@@ -439,7 +439,7 @@ def message_text(message: Mapping[str, Any]) -> str:
     parts = [_content_text(message.get("content"))]
     calls = message.get("tool_calls") or ()
     if not isinstance(calls, list | tuple):
-        raise InvalidInput(f"the tool_calls of a message are a list, not {type(calls).__name__}")
+        raise InvalidInput(f"the tool_calls of a message must be a list, not {type(calls).__name__}")
     parts += [_call_text(call) for call in calls]
     if isinstance(message.get("function_call"), Mapping):  # the predecessor of tool_calls
         parts.append(_function_text(message["function_call"], "arguments"))

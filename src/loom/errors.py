@@ -1,7 +1,7 @@
 """Every error this package raises on purpose.
 
     LoomError
-    ├── InvalidInput (ValueError)      the request makes no sense; nothing was changed
+    ├── InvalidInput (ValueError)      the request is not valid; nothing was changed
     │   ├── TextTooLarge               over the 16 MB of one text
     │   ├── UnknownFilter              a filter key that does not exist
     │   ├── NotPermitted (PermissionError)   a scope that this node may not write
@@ -71,7 +71,7 @@ class LoomError(Exception):
 
 
 class InvalidInput(LoomError, ValueError):
-    """The request makes no sense; nothing was changed."""
+    """The request is not valid; nothing was changed."""
 
 
 class TextTooLarge(InvalidInput):

@@ -61,7 +61,7 @@ def open_memory(
 
 
 def _is_minimal(profile: str | None) -> bool:
-    """Tell whether the profile that is given, or that the settings choose, is one of minimal mode."""
+    """Return whether the given profile, or the one that the settings choose, is one of minimal mode."""
     name = load_settings().profile if profile is None else profile
     return name in PROFILES and PROFILES[name].minimal_mode
 

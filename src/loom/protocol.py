@@ -196,7 +196,7 @@ class Task:
             self.updated_at = checked_time(self.updated_at, "updated_at")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy of this task as JSON values; `from_dict` makes an equal task of it.
+        """Return a copy of this task as JSON values; `from_dict` makes an equal task from it.
 
         Times become ISO 8601 text and tuples become lists. Any other value that JSON does not have (an object, bytes,
         a set, NaN, a key that is not text) raises `InvalidInput`, which names the place.
@@ -219,7 +219,7 @@ class Task:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
-        """Make a task of `data`, without sharing objects with it.
+        """Make a task from `data`, without sharing objects with it.
 
         A missing field has its default (a new id, the current time). An unknown field, a value of a wrong type or a
         time without an offset raises `InvalidInput`.
@@ -228,17 +228,17 @@ class Task:
 
 
 class Plain:
-    """The base of dataclasses that become plain data, and are made of it."""
+    """The base of dataclasses that can be converted to plain data and back."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return this record as JSON values; `from_dict` makes an equal one of it."""
+        """Return this record as JSON values; `from_dict` makes an equal record from them."""
         return as_plain(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make a record of the values that `to_dict` returned."""
+        """Make a record from the values that `to_dict` returned."""
         return from_plain(cls, data)
 
 
@@ -246,7 +246,7 @@ class Plain:
 
 
 class AgentCapability(StrEnum):
-    """The general capabilities of an agent. Its card has its `skills`."""
+    """The general capabilities of an agent. `AgentCard.skills` has the specific ones."""
 
     REASONING = "reasoning"
     TOOL_USE = "tool_use"
@@ -297,7 +297,7 @@ class Uncopied:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise InvalidInput(
-            f"{type(self).__name__} cannot be copied, pickled or sent to another process, because what it holds is "
+            f"{type(self).__name__} cannot be copied, pickled or sent to another process, because its resources are "
             f"open in this one; {self._elsewhere}"
         )
 
@@ -437,7 +437,7 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def from_plain(kind: type[_Kind], data: Mapping[str, Any]) -> _Kind:
-    """Make a record of `data` from `as_plain`, without sharing objects with it.
+    """Make a record from the output of `as_plain`, without sharing objects with it.
 
     A missing field has its default. An unknown field, a missing field without a default, a value of a wrong type or a
     time without an offset raises `InvalidInput`.
@@ -453,7 +453,7 @@ def from_plain(kind: type[_Kind], data: Mapping[str, Any]) -> _Kind:
     try:
         return kind(**values)
     except TypeError as error:
-        raise InvalidInput(f"{what} cannot be made of these fields: {error}") from None
+        raise InvalidInput(f"{what} cannot be made from these fields: {error}") from None
 
 
 @cache

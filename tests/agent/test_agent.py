@@ -535,7 +535,7 @@ def test_tools_that_leave_no_room_are_refused_when_the_agent_is_made(memory: loo
 def test_what_cannot_be_an_agent_is_refused(memory: loom.Memory, tmp_path: Path) -> None:
     for given, message in (
         ({"llm": 3}, "llm is int"),
-        ({"memory": 3}, "memory is a memory or the path"),
+        ({"memory": 3}, "memory must be a memory or the path"),
         ({"tools": "weather"}, "list of functions"),
         ({"budget": -1}, "budget"),
         ({"max_steps": 0}, "max_steps"),

@@ -104,7 +104,7 @@ def test_a_model_remembers_forgets_and_looks_at_the_numbers(memory: Memory) -> N
         ("recall", {"query": 5}, "is string"),
         ("recall", {"query": "x", "limit": 500}, "from 1 to 50"),
         ("recall", "{not json", "no JSON"),
-        ("recall", "[1]", "are an object"),
+        ("recall", "[1]", "must be an object"),
         ("remember", {"text": "x", "importance": True}, "is number"),
         ("forget", {"id": "missing"}, "there is no memory"),
     ],

@@ -131,7 +131,7 @@ def test_the_decorator_says_more_and_leaves_the_function_as_it_is() -> None:
     ("given", "message"),
     [
         ("{not json", "no JSON"),
-        ("[1]", "are an object"),
+        ("[1]", "must be an object"),
         ({}, "needs order"),
         ({"order": "1", "nonsense": 2}, "has no nonsense"),
         ({"order": 7}, "is string, not int"),
@@ -163,8 +163,8 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_made() -> None:
         (unnamed, "names every argument"),
         (foreign, "JSON cannot carry"),
         (lambda text: text, "name of a tool"),
-        (3, "a tool is a function"),
-        (str, "a tool is a function"),
+        (3, "a tool must be a function"),
+        (str, "a tool must be a function"),
     ):
         with pytest.raises(InvalidInput, match=message):
             as_tool(given)  # type: ignore[arg-type]

@@ -84,7 +84,7 @@ def test_a_notebooks_memory_is_found_in_its_folder(home: Path, run: Run, monkeyp
     assert (home / "project" / ".notes" / "memory.loom").is_file()
     assert "short chapters" in run("recall", "What does Ana want?")[1]
     assert find_store().why == f"the notebook in {home / 'project'}"
-    assert "files and memory are equal" in run("notebook-sync", "--folder", str(home / "project"))[1]
+    assert "the files and the memory agree" in run("notebook-sync", "--folder", str(home / "project"))[1]
     assert "version" in run("notebook-files")[1]
     (notes / "agent_knowledge.md").unlink()
     assert run("notebook-sync")[0] == 1

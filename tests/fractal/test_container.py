@@ -89,7 +89,7 @@ def test_a_depth_that_is_none_is_a_failure(depth: Any) -> None:
     failed = run(nested(worker, 1), metadata={"_container_depth": depth})
     assert (failed.status, worker.depths) == (TaskStatus.FAILED, [])
     assert failed.error is not None
-    assert "no depth" in failed.error
+    assert "not a depth" in failed.error
 
 
 def test_what_a_child_raises_is_the_outcome_of_its_task() -> None:

@@ -220,30 +220,30 @@ def test_progress_is_told_while_records_are_done(exported: Path, tmp_path: Path)
     ("line", "told"),
     [
         (b"{nonsense\n", "not JSON"),
-        (b"[1, 2]\n", "no JSON object"),
-        (b'"text"\n', "no JSON object"),
+        (b"[1, 2]\n", "not a JSON object"),
+        (b'"text"\n', "not a JSON object"),
         (b"\xff\xfe\n", "not UTF-8"),
         (b"[" * 200_000 + b"\n", "not JSON"),
         ({**RECORD, "content": "\ud800"}, "surrogate"),
         (b'{"importance": NaN}\n', "not JSON"),
-        ({**RECORD, "content": 3}, "content is a text, not int"),
-        ({**RECORD, "content": None}, "content is a text"),
-        ({**RECORD, "id": ["r"]}, "id is a text"),
+        ({**RECORD, "content": 3}, "content must be a text, not int"),
+        ({**RECORD, "content": None}, "content must be a text"),
+        ({**RECORD, "id": ["r"]}, "id must be a text"),
         ({**RECORD, "id": ""}, "at least one character"),
         ({**RECORD, "version": "1"}, "whole number"),
         ({**RECORD, "version": True}, "whole number"),
         ({**RECORD, "version": 0}, "whole number"),
-        ({**RECORD, "version": 2}, "without the one before it"),
+        ({**RECORD, "version": 2}, "lacks the version before it"),
         ({**RECORD, "created_at": "soon"}, "created_at"),
         ({**RECORD, "created_at": "2026-03-01T09:30:00"}, "without a zone"),
         ({**RECORD, "importance": 7}, "importance"),
         ({**RECORD, "importance": "high"}, "importance"),
-        ({**RECORD, "trust": "god"}, "trust is one of"),
+        ({**RECORD, "trust": "god"}, "trust must be one of"),
         ({**RECORD, "layer": "roof"}, "layer"),
-        ({**RECORD, "metadata": [1]}, "metadata is an object"),
-        ({**RECORD, "sources": "r"}, "sources is a list"),
-        ({**RECORD, "pinned": "yes"}, "pinned is true or false"),
-        ({**RECORD, "__class__": "os.system"}, "does not know"),
+        ({**RECORD, "metadata": [1]}, "metadata must be an object"),
+        ({**RECORD, "sources": "r"}, "sources must be a list"),
+        ({**RECORD, "pinned": "yes"}, "pinned must be true or false"),
+        ({**RECORD, "__class__": "os.system"}, "does not define"),
         ({one: RECORD[one] for one in RECORD if one != "kind"}, "has no kind"),
         ({**RECORD, "content": "x" * (16 * 1024 * 1024 + 1)}, "larger than"),
         (b" " * (LARGEST_VALUE + 1) + b"\n", "longer than"),
@@ -278,7 +278,7 @@ def test_a_file_that_was_cut_brings_what_is_whole_and_says_so(exported: Path, tm
     with opened(tmp_path / "b.loom") as memory:
         result = import_jsonl(memory, tmp_path / "cut.jsonl")
         assert not result.complete
-        assert "cut" in result.problems[-1].reason
+        assert "truncated" in result.problems[-1].reason
         assert result.records == complete_lines
         assert import_jsonl(memory, exported).records == 8 - complete_lines
 
@@ -289,7 +289,7 @@ def test_lines_that_are_missing_are_noticed(exported: Path, tmp_path: Path) -> N
     with opened(tmp_path / "b.loom") as memory:
         result = import_jsonl(memory, tmp_path / "less.jsonl")
     assert not result.complete
-    assert "says that it holds 8 records" in result.problems[-1].reason
+    assert "states 8 records" in result.problems[-1].reason
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_the_commands_carry_a_memory_from_one_store_to_another(
     assert main(["export", str(tmp_path / "x.jsonl"), "--store", str(tmp_path / "a.loom")]) == 0
     assert "8 records" in capsys.readouterr().out
     assert main(["import", str(tmp_path / "x.jsonl"), "--store", str(tmp_path / "new.loom")]) == 0
-    assert "8 records came, 0 there already" in capsys.readouterr().out
+    assert "8 records added, 0 already present" in capsys.readouterr().out
     with (tmp_path / "x.jsonl").open("ab") as file:
         file.write(b"{}\n")
     assert main(["import", str(tmp_path / "x.jsonl"), "--store", str(tmp_path / "new.loom")]) == 1

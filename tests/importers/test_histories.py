@@ -113,7 +113,7 @@ def test_nothing_imported_is_a_standing_instruction_until_it_is_confirmed(
     memory.flush()
     assert [one.text for one in memory.instructions()] == [STANDING]
     assert memory.instructions(unconfirmed=True) == []
-    with pytest.raises(InvalidInput, match="waits to be confirmed"):
+    with pytest.raises(InvalidInput, match="waits for confirmation"):
         memory.confirm(waiting[0].id)
 
 
@@ -271,7 +271,7 @@ def test_without_a_path_the_history_of_this_user_is_found(
 ) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
-    with pytest.raises(StoreUnavailable, match="expected there"):
+    with pytest.raises(StoreUnavailable, match="are expected"):
         import_history(memory, format_name="claude-code")
     written(tmp_path / "claude" / "projects" / "-home-ana-harbour", "claude-code")
     written(tmp_path / "codex" / "sessions" / "2026" / "03" / "01", "codex")
@@ -290,7 +290,7 @@ def test_what_was_changed_here_is_left_alone_and_what_is_here_with_a_mask_is_rep
     memory.update(first.id, "The harbour opens at ten.")
     again = import_history(memory, path, raw=True)
     assert (again.records, again.present, again.skipped) == (0, 1, 1)
-    assert "other words" in again.problems[0].reason
+    assert "another text" in again.problems[0].reason
 
 
 # --- what cannot be read -------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_a_file_of_no_format_is_refused_before_anything_is_written(
     memory: Memory, tmp_path: Path, name: str, data: bytes
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(InvalidInput, match="is of no format that is known"):
+    with pytest.raises(InvalidInput, match="has no known format"):
         import_history(memory, tmp_path / name)
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         import_history(memory, tmp_path / "missing.json")
@@ -383,7 +383,7 @@ def test_a_file_of_no_format_is_refused_before_anything_is_written(
 
 def test_a_pipe_is_refused_and_not_waited_for(memory: Memory, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="not a regular file"):
         import_history(memory, tmp_path / "pipe.jsonl")
     written(tmp_path, "codex")
     assert import_history(memory, tmp_path).formats == {"codex": 1}
@@ -464,10 +464,10 @@ def test_the_command_imports_reports_and_confirms(tmp_path: Path, capsys: pytest
     store = ["--store", str(tmp_path / "memory.loom")]
     path = written(tmp_path, "claude-code")
     assert main(["import", str(path), "--dry-run", *store]) == 0
-    assert "6 records would come" in capsys.readouterr().out
+    assert "6 records would be added" in capsys.readouterr().out
     assert main(["import", str(path), "--project", "harbour", *store]) == 0
     shown = capsys.readouterr().out
-    assert "6 records came" in shown
+    assert "6 records added" in shown
     assert "1 had keys or other secrets, which were masked" in shown
     path.write_bytes(path.read_bytes() + b"{cut")
     assert main(["import", str(path), "--from", "claude-code", "--json", *store]) == 1

@@ -95,7 +95,7 @@ def test_wrong_calls_are_told_to_the_model_and_change_nothing(store: Path) -> No
             ("recall", {"question": "x", "known_at": "2026-01-01"}, "no argument 'known_at'"),
             ("update", {"id": "missing", "text": "x"}, "missing"),
             ("forget", {"ids": ["missing"]}, "missing"),
-            ("forget", {}, "never forgets everything"),
+            ("forget", {}, "so that nothing is forgotten by accident"),
             ("remember", {"text": ""}, "empty"),
         ):
             result = await client.call_tool(name, arguments)

@@ -150,7 +150,7 @@ def test_instructions_of_a_project_are_data_and_never_instructions(
     shown = notebook.memory.context("In which language do I answer?", budget=2000)
     system = [one for one in shown.messages if one["role"] == "system"]
     assert not any("French" in str(one["content"]) and "<memory>" not in str(one["content"]) for one in system)
-    with pytest.raises(InvalidInput, match="read only"):
+    with pytest.raises(InvalidInput, match="read-only"):
         notebook.attach(project, writable=True)
     with pytest.raises(InvalidInput, match="attached already"):
         notebook.attach(project)
@@ -172,9 +172,9 @@ def test_a_folder_that_the_user_trusts_is_the_users_or_the_models(
 
 def test_folders_that_are_none_are_refused(notebook: Notebook, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="say what it is with kind"):
+    with pytest.raises(InvalidInput, match="name its kind with kind"):
         notebook.attach(tmp_path / "empty")
-    with pytest.raises(InvalidInput, match="is no folder"):
+    with pytest.raises(InvalidInput, match="is not a folder"):
         notebook.attach(tmp_path / "missing")
     with pytest.raises(InvalidInput, match="it is one of claude-memory, obsidian, instructions"):
         notebook.attach(tmp_path / "empty", kind="notion")

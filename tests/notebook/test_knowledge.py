@@ -164,7 +164,7 @@ def test_a_package_from_a_trusted_folder_is_an_agents_word(
         ({"version": 2}, "version 2"),
         ({"name": "../x"}, "needs a name"),
         ({"files": {}}, "1 to 1,000 files"),
-        ({"files": {"../../x.md": "0"}}, "no name of a Markdown file"),
+        ({"files": {"../../x.md": "0"}}, "not the name of a Markdown file"),
         ({"files": {"agent_knowledge.md": "0" * 64}}, "was changed"),
         ({"files": {"missing.md": "0" * 64}}, "cannot be read"),
     ],
@@ -189,7 +189,7 @@ def test_exporting_never_writes_over_other_files(notebook: Notebook, folder: Pat
     (folder / "full" / "letter.txt").write_text("mine")
     with pytest.raises(InvalidInput, match="has other files"):
         notebook.export_knowledge(folder / "full")
-    with pytest.raises(InvalidInput, match="is no package"):
+    with pytest.raises(InvalidInput, match="is not a package"):
         notebook.import_knowledge(folder / "full")
     notebook.export_knowledge(folder / "package")
     notebook.export_knowledge(folder / "package", "again")

@@ -203,7 +203,7 @@ def test_a_process_below_that_waits_is_continued_by_the_one_above(tmp_path: Path
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        (["SET x = 1 / 0"], "division by zero"),
+        (["SET x = 1 / 0"], "divides by zero"),
         (["SET x = nothing + 1"], "no variable 'nothing'"),
         (["GOTO 9"], "no item 9"),
         (["GOTO @nowhere"], "label @nowhere"),

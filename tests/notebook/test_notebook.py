@@ -584,7 +584,7 @@ def test_the_matrix_counts_what_is_in_each_cell(notebook: Notebook) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a\n", "x" * 70, 7])
 def test_names_that_are_no_folder_names_are_refused(name: str, folder: Path) -> None:
-    with pytest.raises(InvalidInput, match="name of an agent"):
+    with pytest.raises(InvalidInput, match="agent's name"):
         Notebook(folder, agent=name)
 
 

@@ -91,9 +91,9 @@ def test_an_attached_folder_is_read_and_written_only_on_demand(
 
 
 def test_what_is_meant_has_to_be_clear(memory: Memory, notebook: Notebook, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="is no folder"):
+    with pytest.raises(InvalidInput, match="is not a folder"):
         OPERATIONS["notebook-sync"].call(memory, {"folder": str(tmp_path / "missing")})
-    with pytest.raises(InvalidInput, match="is no page of this notebook"):
+    with pytest.raises(InvalidInput, match="is not a page of this notebook"):
         call(memory, "diff", notebook, page="../../etc/passwd", older=1)
     Notebook(notebook.work_dir, agent="reader", memory=memory).learn("x")
     with pytest.raises(InvalidInput, match="notes of reader, writer; choose one"):

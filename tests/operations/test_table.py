@@ -170,7 +170,7 @@ def test_the_schema_of_the_arguments_is_one_and_models_see_a_part_of_it(operatio
     ("name", "arguments", "told"),
     [
         ("recall", {}, "needs question"),
-        ("recall", {"question": 3}, "question of recall is a text, not int"),
+        ("recall", {"question": 3}, "question of recall must be a text, not int"),
         ("recall", {"question": "x", "limit": "3"}, "a whole number, not string"),
         ("recall", {"question": "x", "limit": True}, "a whole number"),
         ("recall", {"question": "x", "limit": 0}, "at least 1"),
@@ -184,7 +184,7 @@ def test_the_schema_of_the_arguments_is_one_and_models_see_a_part_of_it(operatio
         ("remember", {"text": []}, "nothing to remember"),
         ("remember", {"text": ["a", "b"], "id": "one"}, "one id cannot name 2 texts"),
         ("remember", {"text": ["a"], "importance": 2}, "at most 1"),
-        ("forget", {}, "never forgets everything"),
+        ("forget", {}, "so that nothing is forgotten by accident"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_and_nothing_changes(

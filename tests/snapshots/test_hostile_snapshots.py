@@ -184,25 +184,25 @@ def test_a_flipped_bit_in_the_header_is_noticed_at_opening(snapshot: Path, tmp_p
         ([frame(4, ROW), frame(5, ROW), frame(4, ROW)], [[4, 2, 2, 14, 32], [5, 1, 1, 7, 16]], "index|order"),
         ([frame(77, ROW)], [[77, 1, 1, 7, 16]], "unknown"),
         ([frame(4, ROW)], [], "not in the index"),
-        ([frame(4, ROW)], [[4, 1, 2, 7, 16]], "cannot be what the index says"),
-        ([frame(4, ROW)], [[4, 1, 0, 7, 16]], "is not what the index says"),
-        ([frame(4, ROW)], [[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "missing|what the index says"),
-        ([frame(4, ROW, nothing=1)], [[4, 1, 1, 7, 16]], "says it has"),
-        ([frame(4, ROW, raw_bytes=1 << 31)], [[4, 1, 1, 7, 16]], "says it has"),
-        ([frame(4, ROW, stored_bytes=(1 << 32) - 1)], [[4, 1, 1, 7, 16]], "says it has"),
-        ([frame(4, ROW, stored_bytes=1 << 20)], [[4, 1, 1, 7, 16]], "cut short"),
-        ([frame(4, ROW, raw_bytes=6)], [[4, 1, 1, 6, 16]], "as large as it says"),
-        ([frame(4, ROW, raw_bytes=8)], [[4, 1, 1, 8, 16]], "as large as it says"),
+        ([frame(4, ROW)], [[4, 1, 2, 7, 16]], "cannot match the index"),
+        ([frame(4, ROW)], [[4, 1, 0, 7, 16]], "does not match the index"),
+        ([frame(4, ROW)], [[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "missing|match the index"),
+        ([frame(4, ROW, nothing=1)], [[4, 1, 1, 7, 16]], "states "),
+        ([frame(4, ROW, raw_bytes=1 << 31)], [[4, 1, 1, 7, 16]], "states "),
+        ([frame(4, ROW, stored_bytes=(1 << 32) - 1)], [[4, 1, 1, 7, 16]], "states "),
+        ([frame(4, ROW, stored_bytes=1 << 20)], [[4, 1, 1, 7, 16]], "truncated"),
+        ([frame(4, ROW, raw_bytes=6)], [[4, 1, 1, 6, 16]], "the size that it states"),
+        ([frame(4, ROW, raw_bytes=8)], [[4, 1, 1, 8, 16]], "the size that it states"),
         ([frame(4, ROW, checksum=5)], [[4, 1, 1, 7, 16]], "checksum"),
         ([frame(4, ROW, stored=b"no zstd at all.")], [[4, 1, 1, 7, 15]], "decompressed"),
-        ([frame(4, ROW, stored=zstd.compress(ROW) + b"x")], [[4, 1, 1, 7, 17]], "as large as it says"),
-        ([frame(4, ROW[:-1])], [[4, 1, 1, 6, 15]], "cut short"),
-        ([frame(4, ROW[:2])], [[4, 1, 0, 2, 11]], "cut short"),
-        ([frame(4, struct.pack("<I", LARGEST_ROW + 1))], [[4, 1, 1, 4, 13]], "says it has"),
+        ([frame(4, ROW, stored=zstd.compress(ROW) + b"x")], [[4, 1, 1, 7, 17]], "the size that it states"),
+        ([frame(4, ROW[:-1])], [[4, 1, 1, 6, 15]], "truncated"),
+        ([frame(4, ROW[:2])], [[4, 1, 0, 2, 11]], "truncated"),
+        ([frame(4, struct.pack("<I", LARGEST_ROW + 1))], [[4, 1, 1, 4, 13]], "states "),
         ([], [[1]], "index"),
-        ([], [[1, -1, 0, 0, 0]], "its index makes no sense"),
-        ([], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]], "its index makes no sense"),
-        ([], [[1, True, 1, 1, 1]], "its index makes no sense"),
+        ([], [[1, -1, 0, 0, 0]], "its index is not valid"),
+        ([], [[1, 1, 1, 1, 1], [1, 1, 1, 1, 1]], "its index is not valid"),
+        ([], [[1, True, 1, 1, 1]], "its index is not valid"),
         ([], {"sections": 4}, "index"),
     ],
 )
@@ -245,12 +245,12 @@ def test_what_says_it_needs_more_room_than_the_disk_has_is_refused_before_anythi
 @pytest.mark.parametrize(
     ("index", "match"),
     [
-        ([[4, 1, 1, FRAME_BYTES + 1, 16]], "no room"),
-        ([[4, 5, 1, 7, 16]], "no room"),
-        ([[4, 1, 1 << 40, 7, 16]], "no room"),
-        ([[4, 1, 1, 7, 1 << 40]], "no room"),
-        ([[4, 1 << 40, 1, 1 << 41, 1 << 40]], "no room"),
-        ([[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "no room"),
+        ([[4, 1, 1, FRAME_BYTES + 1, 16]], "too small"),
+        ([[4, 5, 1, 7, 16]], "too small"),
+        ([[4, 1, 1 << 40, 7, 16]], "too small"),
+        ([[4, 1, 1, 7, 1 << 40]], "too small"),
+        ([[4, 1 << 40, 1, 1 << 41, 1 << 40]], "too small"),
+        ([[4, 1, 1, 7, 16], [5, 1, 1, 7, 16]], "too small"),
     ],
 )
 def test_an_index_that_names_more_than_the_file_can_hold_is_refused_at_opening(
@@ -265,7 +265,7 @@ def test_an_index_that_names_more_than_the_file_can_hold_is_refused_at_opening(
 def test_a_frame_that_declares_another_size_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     stored = zstd.compress(ROW * 2)
     content = sealed([frame(4, ROW, stored=stored)], [[4, 1, 1, 7, len(stored)]])
-    with pytest.raises(SnapshotError, match="as large as it says"):
+    with pytest.raises(SnapshotError, match="the size that it states"):
         read_all(content, tmp_path)
 
 
@@ -509,7 +509,7 @@ def test_a_frame_that_does_not_tell_its_size_is_decompressed_to_what_the_file_sa
     path = tmp_path / "bomb.hctx"
     path.write_bytes(sealed([frame(4, ROW, stored=stored)], [[4, 1, 1, len(ROW), len(stored)]]))
     assert path.stat().st_size < 200_000
-    assert "as large as it says" in restored_in_little_memory(path)
+    assert "the size that it states" in restored_in_little_memory(path)
 
 
 def _setting(rows: dict[int, list[Any]], key: str, value: str) -> None:
@@ -521,10 +521,10 @@ def test_a_forged_snapshot_with_right_checksums_is_refused(snapshot: Path, tmp_p
     refused(forged(snapshot, tmp_path / "forged.hctx", FORGERIES[name]))
 
 
-def test_a_row_outside_of_what_a_snapshot_covers_is_named(snapshot: Path, tmp_path: Path) -> None:
+def test_a_row_outside_of_the_range_of_a_snapshot_is_named(snapshot: Path, tmp_path: Path) -> None:
     """Before it is stored: no other check has to notice it."""
     later = forged(snapshot, tmp_path / "later.hctx", put(Section.RECORDS, 0, 99_999))
-    refused(later, "number 99999 is outside of what this snapshot covers")
+    refused(later, "sequence number 99999 is outside of the range of this snapshot")
     elsewhere = forged(snapshot, tmp_path / "elsewhere.hctx", put(Section.RECORDS, 1, 77))
     refused(elsewhere, "a row is of namespace 77")
 

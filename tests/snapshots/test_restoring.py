@@ -215,13 +215,13 @@ def test_the_command_restores_into_a_namespace(tmp_path: Path, command: Callable
     code, _, err = command("restore", snapshot, *team, "--into", "default")
     assert (code, "m2" in err) == (2, True)
     code, out, _ = command("restore", snapshot, *team, "--into", "guest", "--take", "default")
-    assert (code, "5 records came" in out) == (0, True)
+    assert (code, "5 records added" in out) == (0, True)
     with opened(tmp_path / "team.loom", namespace="guest") as memory:
         memory.forget("m1")
     code, out, _ = command("restore", snapshot, *team, "--into", "guest")
-    assert (code, "0 records came, 4 there already, 1 forgotten since" in out) == (0, True)
+    assert (code, "0 records added, 4 already present, 1 forgotten since" in out) == (0, True)
     code, out, _ = command("restore", snapshot, *team, "--into", "guest", "--forgotten")
-    assert (code, "1 record came" in out) == (0, True)
+    assert (code, "1 record added" in out) == (0, True)
     assert command("restore", snapshot, "--store", tmp_path / "none.loom", "--into", "guest")[0] == 2
     assert not (tmp_path / "none.loom").exists()
 

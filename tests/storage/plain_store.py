@@ -295,9 +295,9 @@ class _Reads(Reads):
         }
         for flag in ("pinned", "derived", "history"):
             if not isinstance(getattr(wanted, flag), bool | None):
-                raise InvalidInput(f"{flag} is True or False, not {getattr(wanted, flag)!r}")
+                raise InvalidInput(f"{flag} must be True or False, not {getattr(wanted, flag)!r}")
         if not isinstance(wanted.where, Mapping | None):
-            raise InvalidInput(f"where is a mapping of metadata names to values, not {type(wanted.where).__name__}")
+            raise InvalidInput(f"where must map metadata names to values, not {type(wanted.where).__name__}")
         where = {key: _choices(key, value) for key, value in (wanted.where or {}).items()}
         inside = None if tiers is None else self._in_tiers(tiers, nodes)
         heard = set() if nodes is None else {one for node in nodes for one in state.places.get((node, HEARD), ())}
@@ -624,7 +624,7 @@ def _names(choice: str | Collection[str] | None, name: str) -> Collection[str] |
 
 def _moment(moment: Any, name: str) -> int:
     if not isinstance(moment, datetime):
-        raise InvalidInput(f"{name} is a datetime with a time zone, not {moment!r}")
+        raise InvalidInput(f"{name} must be a datetime with a time zone, not {moment!r}")
     return to_micros(moment)
 
 

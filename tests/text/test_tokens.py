@@ -615,7 +615,7 @@ def test_a_lone_surrogate_is_refused_and_the_text_not_repeated(counter: TokenCou
 @pytest.mark.parametrize("value", [None, 7, b"bytes", ["list"]])
 def test_what_is_no_text_is_refused(counter: TokenCounter, value: object) -> None:
     for ask in (counter.count, counter.upper_bound):
-        with pytest.raises(InvalidInput, match=f"a text is a str, not {type(value).__name__}"):
+        with pytest.raises(InvalidInput, match=f"a text must be a str, not {type(value).__name__}"):
             ask(value)  # type: ignore[arg-type]
 
 
@@ -808,13 +808,13 @@ CIRCULAR.append(CIRCULAR)
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        ("hello", "a chat message is a mapping"),
+        ("hello", "a chat message must be a mapping"),
         ({"role": "user", "content": "x", "extra": CIRCULAR}, "cannot be sent as JSON"),
         ({"role": "user", "content": 7}, "the content of a message"),
         ({"role": "user", "content": {"text": "x"}}, "the content of a message"),
         ({"role": "user", "content": [7]}, "a content part"),
-        ({"role": "user", "tool_calls": 7}, "tool calls of a message are a list"),
-        ({"role": "user", "tool_calls": ["x"]}, "a tool call is a mapping"),
+        ({"role": "user", "tool_calls": 7}, "tool calls of a message must be a list"),
+        ({"role": "user", "tool_calls": ["x"]}, "a tool call must be a mapping"),
         ({"role": "user", "content": "x", "extra": {1, 2}}, "cannot be sent as JSON"),
         ({"role": "user", "content": "\ud83d"}, "lone surrogate"),
         ({"role": "user", "content": "x", "extra": ["\ud83d"]}, "lone surrogate"),

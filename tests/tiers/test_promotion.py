@@ -526,7 +526,7 @@ def test_a_queued_move_that_makes_no_sense_is_dropped_and_the_others_are_done(
     assert memory.store.jobs("migrate agent") == []
     assert tiers_of(memory, "n3") == ("l2",)
     assert tiers_of(memory, "n1") == ("l3",)
-    assert "make no sense" in caplog.text
+    assert "are not valid in this store" in caplog.text
 
 
 def test_a_damaged_record_stays_where_it_is_and_the_others_come_back(full_file: Path) -> None:

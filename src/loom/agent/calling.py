@@ -1,7 +1,7 @@
-"""Carrying out the calls that a model asks for. Every call has a time limit and gets an answer.
+"""Carries out the calls that a model requests. Every call has a time limit and gets an answer.
 
-A function that is not async runs in a daemon thread, which never delays the end of the program. If it is late, the
-model is told so, and the thread ends by itself.
+A function that is not async runs in a daemon thread, which never delays the end of the program. If it exceeds the
+time limit, the model is told so, and the thread is left to end by itself.
 """
 
 from __future__ import annotations

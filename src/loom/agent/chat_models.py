@@ -1,7 +1,7 @@
 """Models that an agent talks to: endpoints of OpenAI's and Anthropic's form, and functions.
 
 A prompt is in OpenAI's form. Each client converts it for its service and reads an `Answer` from the response.
-`as_chat_model` decides which client a name means. Keys come from the caller or the environment and are in no error.
+`as_chat_model` selects the client for a name. Keys come from the caller or the environment and are never in errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 Json = dict[str, Any]
 OnText = Callable[[str], object]
 _Join = Callable[[Iterator[Any], OnText], "Answer"]
-# Makes an answer of the events of a stream; raises `EOFError` if they break off.
+# Makes an answer from the events of a stream; raises `EOFError` if the stream ends early.
 
 _LARGEST_ANSWER_MB = 16
 _PROTOCOL = "of its protocol"
@@ -45,7 +45,7 @@ _OPENAI_URL = "https://api.openai.com/v1"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that a model asks for. `arguments` is the text that the model wrote, which should be JSON."""
+    """A call that a model requests. `arguments` is the text that the model wrote, which should be JSON."""
 
     id: str
     name: str
@@ -178,12 +178,13 @@ def _from_message(said: Any) -> Answer:
         except (LookupError, TypeError, AttributeError):
             pass
     raise LanguageModelError(
-        f"the model function gave {type(said).__name__}; it must give a text, an assistant's message or an Answer"
+        f"the model function returned {type(said).__name__}; it must return a text, an assistant's message or an "
+        "Answer"
     )
 
 
 class _OfTexts:
-    """A model of texts. It gets the messages as one text, and calls no tools."""
+    """A model that only takes text. It receives the messages as one text, and calls no tools."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -277,7 +278,7 @@ class OpenAIChat(_HttpChat):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        # The key of the environment is sent to the address of the environment only.
+        # The key from the environment is only sent to the address from the environment.
         key = api_key or (None if base_url else os.environ.get("OPENAI_API_KEY"))
         super().__init__(
             model,

@@ -622,7 +622,7 @@ def _open_memory(
             raise InvalidInput("give the shared_pool to the memory: loom.open(..., shared_pool=pool)")
         return given, False
     if given is not None and not isinstance(given, str | Path):
-        raise InvalidInput(f"memory is a memory or the path of one, not {type(given).__name__}")
+        raise InvalidInput(f"memory must be a memory or the path of one, not {type(given).__name__}")
     name = node_id or ("agent" if given is not None else f"agent-{new_id().lower()}")
     return Memory(name, store=given, shared_pool=pool), True
 
@@ -653,7 +653,7 @@ def _as_budget(given: RecursiveBudget | BudgetTracker | int | None) -> Recursive
 
 def _checked_prompt(system_prompt: str | None) -> str | None:
     if system_prompt is not None and not isinstance(system_prompt, str):
-        raise InvalidInput(f"system_prompt is a text, not {type(system_prompt).__name__}")
+        raise InvalidInput(f"system_prompt must be a text, not {type(system_prompt).__name__}")
     return system_prompt
 
 

@@ -103,7 +103,7 @@ class _Dividing:
 
     async def create_plan(self, goal: str, steps: list[str]) -> dict[str, Any]:
         if not steps:
-            raise InvalidInput("a plan has at least one step")
+            raise InvalidInput("a plan must have at least one step")
         plan = {"goal": goal, "steps": steps}
         if self.memory is not None:
             await self.memory.write(PLAN, plan, MemoryScope.SHARED)
@@ -114,7 +114,7 @@ class _Dividing:
                 action="node.planning",
                 parameters=plan,
                 status=TaskStatus.COMPLETED,
-                # Outside of the conversation: a turn between a call and its result would separate them.
+                # Not in the conversation, where this turn would separate a call from its result.
                 session_id=f"{self.question.session_id}/{PLAN}",
                 parent_task_id=self.question.task_id,
                 source_agent=self.question.target_agent,
@@ -136,7 +136,7 @@ class _Dividing:
             children.extend(asyncio.create_task(self._delegated(*one)) for one in zip(accounts, asked, strict=True))
             done = await asyncio.gather(*children)
         finally:
-            # If one of them raised, the others end before their accounts do.
+            # If one of them raised an error, the others must end before their accounts are closed.
             for child in children:
                 child.cancel()
             await asyncio.gather(*children, return_exceptions=True)

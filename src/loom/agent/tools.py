@@ -95,7 +95,7 @@ class Tool:
             except (ValueError, RecursionError) as error:
                 raise InvalidInput(f"the arguments of {self.name} are no JSON: {error}") from None
         if not isinstance(parsed, Mapping):
-            raise InvalidInput(f"the arguments of {self.name} are an object, not {type(parsed).__name__}")
+            raise InvalidInput(f"the arguments of {self.name} must be an object, not {type(parsed).__name__}")
         properties = self.parameters.get("properties") or {}
         missing = [name for name in self.parameters.get("required") or () if parsed.get(name) in (None, "")]
         is_closed = self.parameters.get("additionalProperties") is False
@@ -186,7 +186,7 @@ def as_tool(given: ToolLike) -> Tool:
     if isinstance(given, Tool):
         return given
     if not callable(given) or isinstance(given, type):
-        raise InvalidInput(f"a tool is a function with typed parameters, or a Tool, not {type(given).__name__}")
+        raise InvalidInput(f"a tool must be a function with typed parameters, or a Tool, not {type(given).__name__}")
     said: dict[str, Any] = dict(getattr(given, _MARK, {}))
     name = said.pop("name", None) or getattr(given, "__name__", "")
     about, each = _documented(inspect.getdoc(given) or "")
@@ -212,7 +212,7 @@ def as_tool(given: ToolLike) -> Tool:
 def as_tools(given: Iterable[ToolLike]) -> dict[str, Tool]:
     """Return tools by their names. A name that is used twice is refused."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise InvalidInput(f"tools are a list of functions and Tools, not {type(given).__name__}")
+        raise InvalidInput(f"tools must be a list of functions and Tools, not {type(given).__name__}")
     found: dict[str, Tool] = {}
     for one in map(as_tool, given):
         if one.name in found:

@@ -20,10 +20,10 @@ _WIDTH = 78
 GLOBAL_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (
         ("--store",),
-        {"metavar": "FILE", "help": "the store; else LOOM_STORE, the nearest .loom/memory.loom, or your own"},
+        {"metavar": "FILE", "help": "the store (default: LOOM_STORE, the nearest .loom/memory.loom, or your own)"},
     ),
     (("--namespace",), {"metavar": "NAME", "help": "the namespace (default)"}),
-    (("--node",), {"metavar": "NAME", "help": "the agent in the namespace (default)"}),
+    (("--node",), {"metavar": "NAME", "help": "the agent in the namespace (default: default)"}),
     (("--json",), {"action": "store_true", "help": "print one JSON object"}),
     (("--jsonl",), {"action": "store_true", "help": "print one JSON object per item, each on its own line"}),
 )
@@ -113,13 +113,13 @@ def _argument(parameter: Parameter) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 def help_of(parameter: Parameter) -> str:
-    """Return what an argument means, with its default."""
+    """Return the help of an argument, with its default."""
     default, told = parameter.default, parameter.about.help
     if parameter.about.stdin:
         return f"{told}; - reads standard input"
     if parameter.required or default is None or default is False or parameter.positional:
         return told
-    return f"{told} ({default:g})" if isinstance(default, float) else f"{told} ({default})"
+    return f"{told} (default: {default:g})" if isinstance(default, float) else f"{told} (default: {default})"
 
 
 def _reader(parameter: Parameter) -> Callable[[str], Any]:

@@ -75,7 +75,7 @@ def _scripted(memory: Memory, said: str, session: str) -> tuple[str, str]:
     """Return a reply with the best memory of other sessions, and the cost."""
     hits = [hit for hit in memory.recall(said, limit=5) if hit.session_id != session]
     reply = f"(scripted) The memory holds: {hits[0].content}" if hits else "(scripted) I will remember that."
-    return reply, "no model was asked: 0 tokens"
+    return reply, "no model was called: 0 tokens"
 
 
 def _model(named: str | None, memory: Memory) -> Callable[[Context], Any] | None:

@@ -64,7 +64,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     operation = COMMANDS[asked.command]
     if asked.json and asked.jsonl:
-        raise InvalidInput("--json prints one object and --jsonl one object a line: choose one of them")
+        raise InvalidInput("--json prints one object and --jsonl one object per item: choose one of them")
     most = _LARGEST_LINES if getattr(asked, "lines", False) else _LARGEST_TEXT
     given = arguments_of(operation, asked, lambda: _standard_input(most))
     answer = _answered(operation, given, asked)
@@ -78,7 +78,7 @@ def _standard_input(most: int) -> str:
     data = sys.stdin.buffer.read(most + 1)
     if len(data) > most:
         raise InvalidInput(
-            f"standard input has more than {most:,} bytes; split it, or use --lines for one memory a line"
+            f"standard input has more than {most:,} bytes; split it, or use --lines for one memory per line"
         )
     try:
         return data.decode()
@@ -112,8 +112,10 @@ def _answered(operation: Operation, given: Mapping[str, Any], asked: argparse.Na
 
 
 def _opened(operation: Operation, place: Place, given: Mapping[str, Any]) -> Memory:
-    """Open the memory of a place with no more than the operation needs: an empty one in memory for a dry run without
-    a store."""
+    """Open the memory of a place with only what the operation needs.
+
+    A dry run without a store gets an empty memory that has no file.
+    """
     path = place.path
     dry_run = bool(given.get("dry_run"))
     if dry_run and not path.exists():
@@ -121,7 +123,7 @@ def _opened(operation: Operation, place: Place, given: Mapping[str, Any]) -> Mem
     if not path.exists():
         if not operation.creates:
             raise StoreUnavailable(
-                f'there is no memory at {path} ({place.why}); `loom remember "..."` makes it, or name another with '
+                f'there is no memory at {path} ({place.why}); `loom remember "..."` creates it, or name another with '
                 "--store FILE or LOOM_STORE"
             )
         if not place.why.startswith("named"):
@@ -145,8 +147,8 @@ def _agreed(operation: Operation, preview: Forgotten, asked: argparse.Namespace)
     print_answer(preview, sys.stderr)
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"{operation.name} with a filter asks first, and there is no terminal to ask at: add --yes to go on, or "
-            "--preview to look only"
+            f"{operation.name} with a filter asks for confirmation, but there is no terminal: add --yes to go on, or "
+            "--preview to only show the memories"
         )
     print("Forget them for good? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().casefold() in ("y", "yes"):

@@ -46,8 +46,10 @@ def kept_of_project(folder: Path, session: str | None, everything: bool, agreed:
         HookRun(one.at, one.event, one.took_ms, one.kept, one.quoted, one.tokens, one.error) for one in reports
     )
     if (session or everything) and not agreed:
-        raise InvalidInput("forgetting is for good: add --yes to go on, or leave the option out to look only")
-    # So that `loom import --store` can make the file before the first hook does.
+        raise InvalidInput(
+            "forgetting is permanent: add --yes to go on, or omit the option to only show the sessions"
+        )
+    # With the folder, `loom import --store` can create the file before the first hook does.
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         return KeptOfProject(str(path), str(log_of(path)), 0, 0, (), hooks)
@@ -56,7 +58,7 @@ def kept_of_project(folder: Path, session: str | None, everything: bool, agreed:
         if session:
             forgotten = memory.forget(session_id=session, timeout_s=60).records
         elif everything:
-            # Records of a hook have its agent as `imported`; other records stay.
+            # The metadata `imported` of a hook's record names the agent; records without it stay.
             forgotten = memory.forget(where={"imported": ["claude-code", "codex"]}, timeout_s=60).records
         newest = memory.list(limit=_LOOKED_AT).records
         return KeptOfProject(

@@ -14,7 +14,7 @@ __all__ = ["manual"]
 _BEGINNING = """# The command line
 
 `loom COMMAND ...`. This page is generated from the table of operations (`python -m loom.cli.manual > docs/cli.md`).
-`loom COMMAND --help` shows the same at the terminal. Six of the operations are also MCP tools: [mcp.md](mcp.md).
+`loom COMMAND --help` shows the same in a terminal. Six of the operations are also MCP tools: [mcp.md](mcp.md).
 
 ```bash
 loom remember "We chose the authorization-code flow." --name Ana
@@ -24,12 +24,12 @@ loom doctor
 
 ## Which store
 
-The first of these that exists:
+The store is the first of these that exists:
 
 1. `--store FILE`;
 2. the variable `LOOM_STORE`;
-3. `.loom/memory.loom` in this folder or one above it, while the folders belong to the same user. `mkdir .loom`
-   gives a project a memory of its own;
+3. `.loom/memory.loom` in this folder or one above it, as long as the folders belong to the same user. `mkdir .loom`
+   gives a project its own memory;
 4. `.notes/memory.loom` of a notebook in this folder or one above it. Commands of notebooks use that of `--folder`;
 5. `loom/memory.loom` in the user's data folder (`XDG_DATA_HOME`, else `~/.local/share`).
 
@@ -38,21 +38,21 @@ there is none. `loom doctor` says which store is used and why.
 
 ## Output
 
-On a terminal there are colours and columns that fit its width (`NO_COLOR` switches the colours off); elsewhere
-plain text. `--json` prints one object, `--jsonl` an object a line for each item. Missing values are left
-out; times are ISO 8601 in UTC. Characters that would steer a terminal are shown as escapes.
+On a terminal, output has colours and columns that fit its width (`NO_COLOR` switches the colours off); elsewhere it
+is plain text. `--json` prints one object, `--jsonl` one object per item, each on its own line. Missing values are
+left out; times are ISO 8601 in UTC. Characters that would control a terminal are shown as escapes.
 
-A command that takes longer than half a second shows on a terminal how far it is, on standard error: a bar where the
-total is known, else a count or the seconds.
+A command that takes longer than half a second shows its progress on standard error if that is a terminal: a bar if
+the total is known, otherwise a count or the seconds.
 
 Exit codes: 0 success; 1 success with a negative answer (`check` found problems, nothing matched, a move was refused);
 2 failure, with one line on standard error; 130 interrupted.
 
-`-` as a text reads standard input, in UTF-8. `forget` with a filter shows the memories that would be
-forgotten and asks; `--yes` skips the question.
+`-` in place of a text reads standard input, in UTF-8. `forget` with a filter shows the memories that would be
+forgotten and asks for confirmation; `--yes` skips the question.
 
-A short command leaves embedding and deriving to a later process; none of this work is lost. `loom
-recall`, `loom context` and `loom facts` do some of it, `loom flush` all of it.
+A short command leaves embedding and deriving to a later process; none of this work is lost. `loom recall`,
+`loom context` and `loom facts` do some of it, and `loom flush` does all of it.
 
 ## Options of most commands
 

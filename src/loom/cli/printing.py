@@ -1,4 +1,4 @@
-"""Print answers for people: lines of text, on a terminal with colours and with columns that fit its width.
+"""Print answers for people: lines of text, with colours and fitted columns on a terminal.
 
 Stored text, ids and paths pass through `visible`, so they cannot control a terminal or forge a line.
 """
@@ -288,7 +288,7 @@ def _(answer: said.Undone, page: Page) -> None:
 @_print.register
 def _(answer: said.Compacted, page: Page) -> None:
     page.line(
-        f"{len(answer.summaries):,} summaries took the places of {_records(answer.replaced)}, "
+        f"{len(answer.summaries):,} summaries replaced {_records(answer.replaced)}, "
         f"{len(answer.rejected):,} were rejected; {answer.tokens_before:,} -> {answer.tokens_after:,} tokens"
     )
 
@@ -338,7 +338,7 @@ def _(answer: said.Flushed, page: Page) -> None:
 @_print.register
 def _(answer: said.Synced, page: Page) -> None:
     if not answer.to_json() or not any(answer.to_json().values()):
-        page.line("files and memory are equal")
+        page.line("the files and the memory agree")
     for name, style in (
         ("read", "green"),
         ("written", "green"),
@@ -460,7 +460,7 @@ def _(answer: said.RestoredFile, page: Page) -> None:
     if answer.into is None:
         page.line((answer.store, "bold"), (f": {_records(answer.records)} of {', '.join(answer.namespaces)}", ""))
     else:
-        told = f": {_records(answer.records)} came, {answer.present:,} there already, "
+        told = f": {_records(answer.records)} added, {answer.present:,} already present, "
         page.line((answer.store, "bold"), (f", {answer.into}", ""), told, f"{answer.forgotten:,} forgotten since")
 
 
@@ -470,7 +470,7 @@ def _(answer: said.Migrated, page: Page) -> None:
         (answer.target, "bold"), f": {_records(answer.records)} copied from {answer.source}, compared and equal"
     )
     for one in answer.namespaces:
-        page.line(f"  {one.namespace}: {_records(one.records)} came, {one.present:,} there already")
+        page.line(f"  {one.namespace}: {_records(one.records)} added, {one.present:,} already present")
 
 
 @_print.register
@@ -487,14 +487,14 @@ def _(answer: said.Exported, page: Page) -> None:
 @_print.register
 def _(answer: said.Imported, page: Page) -> None:
     files = ", ".join(f"{count:,} x {name}" for name, count in answer.formats.items())
-    came = "would come" if answer.dry_run else "came"
-    page.line(f"{_records(answer.records)} {came}, {answer.present:,} there already ({files})")
+    added = "would be added" if answer.dry_run else "added"
+    page.line(f"{_records(answer.records)} {added}, {answer.present:,} already present ({files})")
     if answer.outside:
         page.line(f"{answer.outside:,} left out by --since or --project")
     if answer.masked:
         page.line(f"{answer.masked:,} had keys or other secrets, which were masked")
     if answer.derived:
-        page.line(f"{answer.derived:,} derived records are derived again here: `loom flush` waits for it")
+        page.line(f"{answer.derived:,} derived records are derived again here: `loom flush` waits for this")
     for one in answer.problems:
         page.line((f"{one.file} {one.position}: ".replace(" :", ":"), "yellow"), (one.reason, ""))
     if answer.skipped:

@@ -1,4 +1,4 @@
-"""Commands that are programs and no operations on a memory, such as doctor, mcp, chat and demo.
+"""Commands that are programs rather than operations on a memory, such as doctor, mcp, chat and demo.
 
 `COMMANDS` has all commands: the operations of the table, then these programs.
 """
@@ -58,8 +58,7 @@ def _needs_extra(module: str, extra: str, what: str) -> None:
 )
 def doctor(place: Place) -> Diagnosis:
     """Checks the store, settings, tokenizer, embedder, kernels, permissions, disk and extras, and says how to fix
-    each
-    problem. Ends with 1 if there is a problem."""
+    each problem. Ends with 1 if there is a problem."""
     from loom.operations.surroundings import diagnose
 
     return diagnose(place.path, place.why)
@@ -81,8 +80,7 @@ def mcp(
     ] = None,
 ) -> Ended:
     """Speaks MCP over standard input and output; a client starts it. Needs the extra mcp. docs/mcp.md has the
-    settings
-    of the clients."""
+    settings of the clients."""
     _needs_extra("mcp", "mcp", "the MCP server")
     import logging
 
@@ -119,8 +117,8 @@ def mcp(
 def hook(
     agent: Annotated[Literal["claude-code", "codex"], About("the agent", shown_as="claude-code|codex")],
 ) -> Ended:
-    """Reads an event from standard input, keeps what its transcript has gained, and prints what fits the prompt. Ends
-    with 0 even after an error; docs/plugins.md says where the log is."""
+    """Reads an event from standard input, stores the new messages of its transcript, and prints the memories that
+    belong to the prompt. Ends with 0 even after an error; docs/plugins.md says where the log is."""
     from loom.cli.hook_program import run_hook
 
     return Ended(run_hook(agent))
@@ -134,13 +132,13 @@ def hook(
 )
 def kept(
     *,
-    folder: Annotated[Path, About("the project (this folder)", shown_as="FOLDER")] = Path("."),
+    folder: Annotated[Path, About("the folder of the project", shown_as="FOLDER")] = Path("."),
     forget_session: Annotated[str | None, About("forget this session", shown_as="ID")] = None,
     forget_all: Annotated[bool, About("forget everything that was kept of the project")] = False,
     yes: Annotated[bool, About("do not ask")] = False,
 ) -> KeptOfProject:
-    """Shows the file, the newest sessions, and the last hooks with their time, tokens and errors. What is forgotten
-    does not come back with the next hook."""
+    """Shows the file, the newest sessions, and the last hooks with their time, tokens and errors. The next hook does
+    not store forgotten messages again."""
     from loom.cli.hook_program import kept_of_project
 
     return kept_of_project(folder, forget_session, forget_all, yes)
@@ -156,13 +154,14 @@ def chat(
     place: Place,
     *,
     model: Annotated[
-        str | None, About("https://host/v1#model; else OPENAI_API_KEY or ANTHROPIC_API_KEY", shown_as="ADDRESS")
+        str | None,
+        About("https://host/v1#model (default: by OPENAI_API_KEY or ANTHROPIC_API_KEY)", shown_as="ADDRESS"),
     ] = None,
-    session_id: Annotated[str | None, About("the session to continue (a new one)", shown_as="ID")] = None,
+    session_id: Annotated[str | None, About("the session to continue (default: a new one)", shown_as="ID")] = None,
     budget: Annotated[int, About("the most tokens of a prompt", least=256, most=10_000_000, shown_as="N")] = 4000,
 ) -> Ended:
-    """Each line is a turn; an empty line or the end of input ends the conversation. Turns are remembered. Without the
-    key of a model, a scripted demonstration answers, and says so."""
+    """Each line is a turn; an empty line or the end of input ends the conversation. Turns are remembered. Without an
+    API key or an address, a scripted demonstration answers, and says so."""
     from loom.cli.chat import run
 
     return Ended(run(place, model, session_id, budget))
@@ -178,7 +177,9 @@ def notebook_watch(
     place: Place,
     *,
     folder: Folder = Path("."),
-    agent: Annotated[str | None, About("whose notes (the only agent's there)", shown_as="NAME")] = None,
+    agent: Annotated[
+        str | None, About("the agent whose notes these are (default: the only agent there)", shown_as="NAME")
+    ] = None,
     attach: Annotated[
         list[Path] | None, About("also watch this folder of another program", shown_as="FOLDER")
     ] = None,
@@ -213,7 +214,7 @@ def demo() -> Ended:
 
     from loom.cli.demo import run
 
-    # rich writes escape sequences for its colours; the demonstration escapes those in the texts that it shows.
+    # rich writes escape sequences for its colours. The demonstration escapes any that occur in the texts it shows.
     run(Console(highlight=False, file=getattr(sys.stdout, "unguarded", sys.stdout)))
     return Ended()
 

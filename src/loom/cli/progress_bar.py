@@ -1,7 +1,7 @@
-"""A line on standard error while a long command works: on a terminal only, and removed at the end.
+"""A line on standard error that shows the progress of a long command, on a terminal only; removed at the end.
 
-A command that reports a total gets a bar, a command that only counts shows its count, and any other command shows the
-seconds. See `loom.progress`.
+A command that reports a total gets a bar, a command that only counts shows its count, and any other command shows
+the elapsed seconds. See `loom.progress`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVERY_S = 0.1
 
 @contextmanager
 def working(what: str, *, shown: bool = True, after_s: float = 0.5) -> Iterator[None]:
-    """Show the line while the block runs, from half a second on."""
+    """Show the line while the block runs, starting after `after_s` seconds."""
     stream = getattr(sys.stderr, "unguarded", sys.stderr)
     if not shown or not stream.isatty():
         yield

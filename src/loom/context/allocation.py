@@ -92,9 +92,9 @@ class ContextBudgeter:
         self, token_counter: TokenCounter, model_context_window: int, config: BudgetConfig | None = None
     ) -> None:
         if isinstance(model_context_window, bool) or not isinstance(model_context_window, int):
-            raise InvalidInput(f"a window is a whole number of tokens, not {model_context_window!r}")
+            raise InvalidInput(f"a window must be a whole number of tokens, not {model_context_window!r}")
         if model_context_window < 1:
-            raise InvalidInput(f"a window of {model_context_window} tokens holds nothing; give at least 1")
+            raise InvalidInput(f"a window of {model_context_window} tokens has no room; it must have at least 1")
         self.counter = token_counter
         self.window = model_context_window
         self.config = config or BudgetConfig()
@@ -107,8 +107,8 @@ class ContextBudgeter:
         output = min(4096, self.window // 8) if config.output_reserve is None else config.output_reserve
         if functions + output >= self.window:
             raise OverBudget(
-                f"{functions:,} tokens for tools and {output:,} for the answer leave nothing of a window of "
-                f"{self.window:,}; lower the reserves or take a larger window"
+                f"{functions:,} tokens for tools and {output:,} for the answer leave no room in a window of "
+                f"{self.window:,}; lower the reserves or use a larger window"
             )
         return self.window - functions - output
 
@@ -146,7 +146,8 @@ class FocusAllocation:
 def reallocate_focus_space(
     hard_limit: int = FOCUS_HARD_LIMIT, system: int = 1024, functions: int = 1024
 ) -> FocusAllocation:
-    """Divide a focus window. If the conversation has too little room to choose from, it is cut at its beginning."""
+    """Divide a focus window. If the conversation has little room, its oldest turns are cut instead of the least
+    relevant ones."""
     if hard_limit < FOCUS_LOWER_BOUND:
         raise InvalidInput(f"a focus window has at least {FOCUS_LOWER_BOUND:,} tokens, not {hard_limit:,}")
     conversation = hard_limit - system - functions
@@ -175,7 +176,7 @@ class ModelPreset:
     counter: str
 
 
-# As published by their makers. The longest known beginning of a model's name counts.
+# As published by the providers. The longest known prefix of a model's name counts.
 MODEL_PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
     {
         "gpt-3.5-turbo": ModelPreset(16_385, 4_096, "cl100k_base"),
@@ -199,11 +200,11 @@ MODEL_PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
         "focus": ModelPreset(FOCUS_HARD_LIMIT, 1_024, "cl100k_base"),
     }
 )
-"""Windows by the beginning of a model's name; `focus` is the window of 8,192 tokens."""
+"""Windows by the prefix of a model's name; `focus` is the window of 8,192 tokens."""
 
 
 def model_preset(model: str) -> ModelPreset:
-    """The preset of a model, by the longest known beginning of its name. A provider's prefix is ignored."""
+    """The preset of a model, by the longest known prefix of its name. The name of a provider before it is ignored."""
     name = re.sub(r"^(?:ft:|.*/)", "", model.strip().lower())
     found = max((known for known in MODEL_PRESETS if name.startswith(known)), key=len, default=None)
     if found is None:

@@ -1,4 +1,4 @@
-"""The raw dialogue in a model's message list: when it is too long, and how it is compacted.
+"""Compaction of the raw dialogue in a model's message list, once it is too long.
 
 `compact_messages` serves both modes. In minimal mode `compact_memory` of the result is the whole memory. In full mode
 the log holds the history. In both modes the newest exchanges stay word for word, and the originals can be read back

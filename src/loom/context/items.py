@@ -34,7 +34,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An offer of a source. `seq` is its sequence number in the log, 0 if it is no record.
+    """An offer of a source. `seq` is its sequence number in the log, 0 if it is not a record.
 
     `score` compares within one source, higher is better. `label` precedes the text of an entry that has no speaker
     (`SHARED:plan`). `stands_for` has the ids that a summary replaces or that a fact was derived from, `copies` the

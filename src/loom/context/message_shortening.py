@@ -20,7 +20,7 @@ Size = Callable[[Sequence[Message]], int]
 
 # A message is not shortened below this size; its whole step is left out instead.
 _LEAST_MESSAGE = 40
-# The share of the beginning in the text that stays.
+# The share of a shortened text that is its beginning.
 _BEGINNING = 2 / 3
 # How many characters a cut may move to fall between two words.
 _WORD = 24
@@ -237,8 +237,8 @@ def _shorter_content(text: str, most: int, count: Count) -> str:
 
 
 def _shorter_arguments(arguments: str, most: int, count: Count) -> str:
-    """Shorten arguments to about this many tokens. They stay a JSON object: its texts are shortened, or else all of
-    it."""
+    """Shorten arguments to about this many tokens. The result is a JSON object, in which the texts are shortened, or
+    a single text replaces everything if that is not enough."""
     if count(arguments) <= most:
         return arguments
     value = json.loads(arguments)

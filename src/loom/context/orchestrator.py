@@ -119,7 +119,7 @@ class PrefixPolicy:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise InvalidInput(f"{name} is a share from 0 to 1, not {getattr(self, name)!r}")
+                raise InvalidInput(f"{name} must be a share from 0 to 1, not {getattr(self, name)!r}")
 
     def conversation_tokens(self, limit: int) -> int:
         """The tokens of the conversation that a cut keeps: its share, or at least a few exchanges in a small
@@ -447,17 +447,17 @@ class ContextOrchestrator:
         if given is None or (query is not None and current_task is not None):
             raise InvalidInput("a prompt is built for a query or a current_task: give one of them")
         if not isinstance(given, str | Task):
-            raise InvalidInput(f"a query is a text or a Task, not {type(given).__name__}")
+            raise InvalidInput(f"a query must be a text or a Task, not {type(given).__name__}")
         for name, text in (("session_id", session_id), ("system", system), ("system", self._system)):
             if text is not None and not isinstance(text, str):
-                raise InvalidInput(f"{name} is a text, not {type(text).__name__}")
+                raise InvalidInput(f"{name} must be a text, not {type(text).__name__}")
             if text and not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise InvalidInput(f"{name} holds a lone surrogate, which cannot be stored or sent; replace it first")
         question = given if isinstance(given, str) else question_of(given)
         if not question.strip():
             raise InvalidInput("the question is empty; a prompt ends with something to answer")
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
-            raise InvalidInput(f"a budget is a whole number of tokens, 1 or more, not {budget!r}")
+            raise InvalidInput(f"a budget must be a whole number of tokens, 1 or more, not {budget!r}")
         session = session_id or (None if isinstance(given, str) else given.session_id)
         task = (
             Task(action="context.query", parameters={"content": question}, session_id=session)

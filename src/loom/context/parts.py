@@ -1,4 +1,4 @@
-"""A prompt between its rules and its question: parts kept from the previous prompt, and new parts."""
+"""The part of a prompt between its rules and its question: parts kept from the previous prompt, and new parts."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ class ConversationPart:
         return first
 
     def block(self) -> Block | None:
-        """The turns. The last ones are left to the next prompt, as a whole, if they wait for the result of a tool."""
+        """The turns. If the last ones wait for the result of a tool, all of them are left to the next prompt."""
         turns = self.candidates
         waiting = next((at for at, turn in enumerate(turns) if _waits(turn, turns[at + 1 :])), len(turns))
         numbers = tuple(turn.seq for turn in turns[:waiting] if turn.seq)
         if not numbers:
             return None
         if self.exchanges[0].shortened:
-            # A part of the exchange would be rendered as another text.
+            # A part of the exchange would be rendered differently.
             return Block(BlockKind.SHORT_TURNS, numbers, self.exchanges[0].most) if waiting == len(turns) else None
         return Block(BlockKind.TURNS, numbers)
 
@@ -125,7 +125,7 @@ def _waits(turn: Candidate, later: Sequence[Candidate]) -> bool:
 
 
 def conversation_parts(exchanges: Sequence[Exchange], costs: TokenCosts) -> list[Part]:
-    """The conversation as parts, shortened exchanges by themselves."""
+    """The conversation as parts. Each shortened exchange is a separate part."""
     return [
         ConversationPart(list(run), costs)
         for _, run in groupby(exchanges, key=lambda one: id(one) if one.shortened else 0)

@@ -639,7 +639,7 @@ def neighbours_of(store: Store, hits: Sequence[Hit]) -> dict[str, list[tuple[Rec
         elif _is_short(hit.content) or _NEEDS_CONTEXT.match(hit.content):
             wanted[hit.seq] = [hit.seq - step for step in range(1, min(_REACH, hit.seq - 1) + 1)]
     beside = {seq for seqs in wanted.values() for seq in seqs}
-    # A fact has a sequence number after its turn, or between it and the next one, and is no part of the conversation.
+    # A fact is not part of the conversation. Its sequence number comes after that of its turn or of the next one.
     said = store.search(lambda view: view.admitted(sorted(beside), _SAID)) if beside else ()
     records = store.records(said) if said else {}
     brought: dict[str, list[tuple[Record, str]]] = {}
@@ -907,7 +907,7 @@ def as_source(thing: object) -> ContextSource:
     if callable(thing):
         return CallableSource(thing)
     raise InvalidInput(
-        f"a source has get_context(task, max_items) or is a callable of these two, not {type(thing).__name__}"
+        f"a source must have get_context(task, max_items) or be a callable of these two, not {type(thing).__name__}"
     )
 
 

@@ -84,7 +84,7 @@ def _by_time(units: Iterable[MemoryUnit]) -> list[MemoryUnit]:
 
 def _checked(max_tokens: int) -> int:
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
-        raise InvalidInput(f"max_tokens is a whole number from 0, not {max_tokens!r}")
+        raise InvalidInput(f"max_tokens must be a whole number from 0, not {max_tokens!r}")
     return max_tokens
 
 

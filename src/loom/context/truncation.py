@@ -159,7 +159,7 @@ class SmartTruncator:
         Raises `OverBudget` if not even the system message and the last message fit.
         """
         if isinstance(target_tokens, bool) or not isinstance(target_tokens, int) or target_tokens < 0:
-            raise InvalidInput(f"a target is a whole number of tokens from 0, not {target_tokens!r}")
+            raise InvalidInput(f"a target must be a whole number of tokens from 0, not {target_tokens!r}")
         try:
             chosen = TruncationStrategy(strategy)
         except ValueError as error:

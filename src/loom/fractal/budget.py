@@ -452,7 +452,7 @@ def task_description(task: Task | str) -> str:
     if isinstance(task, str):
         return task
     if not isinstance(task, Task):
-        raise InvalidInput(f"a task is a Task or a text, not {type(task).__name__}")
+        raise InvalidInput(f"a task must be a Task or a text, not {type(task).__name__}")
     said = [value for value in task.parameters.values() if isinstance(value, str)]
     return " ".join(said) if said else task.action
 

@@ -69,7 +69,7 @@ class NodeContainer:
         """Delegate the task to the child and return it with its outcome."""
         outer = checked_instance(task, Task, "the task of execute_task()").metadata.get(CONTAINER_DEPTH, 0)
         if isinstance(outer, bool) or not isinstance(outer, int) or outer < 0:
-            return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is no depth: {outer!r}")
+            return _failed(task, f"{CONTAINER_DEPTH} in the task's metadata is not a depth: {outer!r}")
         if outer >= self._max_depth:
             return _failed(
                 task, f"the task is inside {outer} containers, and {self.node_id!r} allows {self._max_depth}"

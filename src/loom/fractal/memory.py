@@ -382,7 +382,7 @@ def _searched_scopes(scope: MemoryScope | str | Iterable[MemoryScope | str] | No
 def checked_key(key: object) -> str:
     """Return a key that every backend can store, or raise `InvalidInput`."""
     if not isinstance(key, str) or not key:
-        raise InvalidInput(f"a key is a text of at least one character, not {key!r}")
+        raise InvalidInput(f"a key must be a text of at least one character, not {key!r}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in key):
         raise InvalidInput(f"the key {key!r} holds a NUL or a lone surrogate, which no key may")
     return key
@@ -520,7 +520,7 @@ class FractalMemory(ScopedMemory, Closing):
         node_id = checked_key(checked_text(node_id, "node_id"))
         parent = None if parent_memory is None else getattr(parent_memory, "scopes", None)
         if parent_memory is not None and not isinstance(parent, Scopes):
-            raise InvalidInput(f"a parent is a FractalMemory or a MemoryManager, not {type(parent_memory).__name__}")
+            raise InvalidInput(f"parent must be a FractalMemory or MemoryManager, not {type(parent_memory).__name__}")
         if store is None and base_memory is not None:
             store = base_memory.store
         if store is None and parent is not None:

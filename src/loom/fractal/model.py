@@ -33,7 +33,7 @@ async def ask(model: Model, prompt: str) -> str:
     """Return the answer of a model. A synchronous function runs in a thread."""
     call = cast(Callable[[str], str | Awaitable[str]], getattr(model, "complete", model))
     if not callable(call):
-        raise InvalidInput(f"a model is a function of a prompt or has complete(prompt), not {type(model).__name__}")
+        raise InvalidInput(f"a model must be a function of a prompt or have complete(), not {type(model).__name__}")
     if inspect.iscoroutinefunction(call):
         answer: Any = await call(prompt)
     else:

@@ -218,7 +218,7 @@ def _as_data(task: str, parts: Sequence[_Part], texts: Sequence[str]) -> str:
 
 def _parts_of(results: Sequence[Any]) -> list[_Part]:
     if isinstance(results, str | Mapping) or not isinstance(results, Sequence):
-        raise InvalidInput(f"results are a list of results, not {type(results).__name__}")
+        raise InvalidInput(f"results must be a list of results, not {type(results).__name__}")
     return [_as_part(result, number) for number, result in enumerate(results, start=1)]
 
 

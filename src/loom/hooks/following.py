@@ -166,5 +166,5 @@ def _opened(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError("the transcript is no regular file")
+        raise OSError("the transcript is not a regular file")
     return os.fdopen(descriptor, "rb")

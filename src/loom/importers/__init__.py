@@ -1,9 +1,9 @@
-"""Memories from and to files of other forms: histories of other programs, and exports of our own.
+"""Imports of histories of other programs, and exports and imports in loom's own format.
 
-`histories` imports whatever `recognising` knows. Each format has a module that reads it into `messages`;
-`source_files` opens the files, `json_reader` reads them within bounds. Our own
-JSON Lines: `record_lines` is the format, `exporting` writes it, `importing` reads it. docs/importing.md describes all
-of it. A copy of everything, with tiers, vectors and uses, is a snapshot (`loom.snapshots`).
+`histories` imports every format that `recognising` knows. Each format has a module that reads it into `messages`;
+`source_files` opens the files, and `json_reader` reads them within bounds. For loom's own JSON Lines, `record_lines`
+defines the format, `exporting` writes it and `importing` reads it; docs/importing.md describes them. A complete copy,
+with tiers, vectors and uses, is a snapshot (`loom.snapshots`).
 """
 
 from __future__ import annotations

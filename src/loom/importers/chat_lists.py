@@ -59,7 +59,7 @@ def is_message(found: Mapping[str, Any]) -> bool:
 
 
 def read(file: SourceFile, opened: BinaryIO) -> Read:
-    """Yield the messages of a JSON document one at a time, also those of one object with a long list."""
+    """Yield the messages of a JSON document one at a time, even if one object holds a long list of them."""
     return until_malformed(file, _document(file, JsonReader(opened)))
 
 
@@ -101,7 +101,7 @@ def _conversation(file: SourceFile, values: Iterator[Any], session: str) -> Read
 def _messages(found: Mapping[str, Any], position: str, session: str) -> Iterator[HistoryMessage]:
     plain = _from_langchain(found) or _from_item(found) or found
     if plain.get("role") not in _ROLES:
-        raise InvalidInput("it is no message: it has no role that is known")
+        raise InvalidInput("it is not a message: it has no known role")
     for place, said in enumerate(split_results(plain)):
         message = {
             name: said[name]
@@ -111,7 +111,7 @@ def _messages(found: Mapping[str, Any], position: str, session: str) -> Iterator
         told = json.dumps(message, ensure_ascii=False, sort_keys=True)
         metadata = {"model": model} if (model := text_field(found, "model")) else {}
         yield HistoryMessage(
-            # The place in the list, so that the same words said twice stay two messages.
+            # The place in the list is part of the id, so that the same words said twice stay two messages.
             digest_id(NAME, session, position, place, told),
             {"content": None, **message},
             position,
@@ -156,7 +156,7 @@ def _from_langchain(found: Mapping[str, Any]) -> dict[str, Any] | None:
     calls = fields.get("tool_calls")
     if isinstance(calls, list) and calls and role == "assistant":
         message["tool_calls"] = [_call(call) for call in calls]
-        if isinstance(message["content"], list):  # Anthropic's models repeat the calls among the parts
+        if isinstance(message["content"], list):  # messages of Anthropic's models repeat the calls among the parts
             kept = [
                 one for one in message["content"] if not (isinstance(one, Mapping) and one.get("type") == "tool_use")
             ]

@@ -1,7 +1,7 @@
-"""Exports of ChatGPT: `conversations.json`, or several numbered files of it, in the archive or unpacked.
+"""Exports of ChatGPT: `conversations.json`, or several numbered files like it, in the archive or unpacked.
 
-A conversation is a tree, in which every edit and every new answer is a branch. Only the branch that the user sees is
-read: from `current_node` up to the root. Hidden nodes are left out.
+A conversation is a tree in which every edit and every new answer starts a branch. Only the branch that the user sees
+is read: from `current_node` up to the root. Hidden nodes are left out.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _part(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise InvalidInput("a part of a message is no text and no object")
+        raise InvalidInput("a part of a message is neither a text nor an object")
     if text := text_field(part, "text"):
         return text
     kind = str(part.get("content_type", ""))

@@ -45,7 +45,7 @@ def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessag
     for number, message in enumerate(_on_branch(found), 1):
         role = _ROLES.get(str(message.get("sender")))
         if role is None:
-            raise InvalidInput(f"message {number:,} has no sender that is known")
+            raise InvalidInput(f"message {number:,} has no known sender")
         place = f"{position}, message {number:,}"
         own = native_id(NAME, message.get("uuid")) or digest_id(NAME, conversation, number)
         moment = moment_of(message.get("created_at")) or began
@@ -68,7 +68,7 @@ def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessag
 
 
 def _on_branch(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the messages of the visible branch if the export names it, else all in order."""
+    """Return the messages of the visible branch if the export names it, otherwise all messages in order."""
     messages = objects_in(found["chat_messages"])
     by_id = {one["uuid"]: one for one in messages if isinstance(one.get("uuid"), str)}
     leaf = found.get("current_leaf_message_uuid")

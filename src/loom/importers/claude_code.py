@@ -1,7 +1,7 @@
 """Transcripts of Claude Code: a file of JSON Lines for each session, below `~/.claude/projects`.
 
-Turns of the user and the model and results of tools are messages. Insertions of the program (reminders, snapshots,
-outputs of its own commands, summaries of earlier lines) are left out.
+The messages are the turns of the user and the model, and the results of tools. Text that the program inserts is left
+out: reminders, snapshots, outputs of its own commands, and summaries of earlier lines.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _messages(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessag
             session,
             moment_of(found.get("timestamp")),
             _metadata(found, message, aside),
-            # A prompt of a subagent is written by the agent that started it.
+            # The prompt of a subagent is written by the agent that started it.
             trust="agent" if aside and part["role"] == "user" else None,
             project=text_field(found, "cwd"),
         )

@@ -1,11 +1,12 @@
 """Rollouts of Codex: a file of JSON Lines for each session, below `~/.codex/sessions`.
 
-The items of the conversation with the model are messages. Insertions of the program (its instructions, the
+The messages are the items of the conversation with the model. Text that the program inserts (its instructions, the
 environment, the contents of AGENTS.md) and its notes about events are left out.
 
-A fork is a session that continues another. Newer versions of Codex refer to the rollout of the other. Older ones
-repeat its header and its turns behind the fork's own header, with new times. Those turns are left out, as the other
-rollout has them: their ids are UUIDs of version 7 and older than the fork's.
+A fork is a session that continues another one. Newer versions of Codex refer to the rollout of the other session.
+Older versions repeat its header and its turns after the fork's own header, with new times. The repeated turns are
+left out, since the other rollout has them. They are recognised by their ids: UUIDs of version 7 that are older than
+the fork's.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 @dataclass(slots=True)
 class RolloutState:
-    """The session, project and model that earlier lines named, and whether the current lines repeat another
+    """The session, project and model that earlier lines named; `repeats` is True while lines repeat another
     session."""
 
     session: str | None = None
@@ -101,7 +102,7 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
     if kind == "response_item":
         if not isinstance(item, Mapping):
             raise InvalidInput("a response item has no payload")
-    elif kind in ("message", *_CALLS, *_RESULTS):  # older versions wrote the items themselves
+    elif kind in ("message", *_CALLS, *_RESULTS):  # older versions wrote the items without an envelope
         item = found
     else:
         return
@@ -122,10 +123,10 @@ def _messages(found: Mapping[str, Any], position: str, state: RolloutState) -> I
 
 
 def _line_id(found: Mapping[str, Any], position: str) -> str:
-    """Return an id of a line within its session.
+    """Return the id of a line within its session.
 
     A line with a time is identified by its content, so that hooks, which count bytes, and imports, which count lines,
-    store it under one id. Lines of older versions have no time; equal ones are told apart by their positions.
+    store it under the same id. Lines of older versions have no time; their positions distinguish equal ones.
     """
     if not isinstance(found.get("timestamp"), str):
         return position.removeprefix("line ")

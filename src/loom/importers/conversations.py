@@ -1,4 +1,4 @@
-"""Files of objects, such as conversations: an array or a single one. One that cannot be read costs only itself."""
+"""Files with an array of objects, such as conversations, or with one object. An unreadable object is skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def conversations_in(file: SourceFile, opened: BinaryIO, messages: Messages) -> 
 
 
 def each_of(file: SourceFile, called: str, values: Iterable[Any], messages: Messages) -> Read:
-    """Yield the messages of each value, which is called by its number, and the problems among them."""
+    """Yield the messages of each value, and a problem in place of each message that cannot be read.
+
+    Positions consist of `called` and the number of the value.
+    """
     for number, value in enumerate(values, 1):
         position = f"{called} {number:,}"
         if isinstance(value, ImportProblem):

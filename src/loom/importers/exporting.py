@@ -29,7 +29,7 @@ _DERIVED: Final = "derived.md"
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """The outcome of an export. `derived` counts records that were made from others."""
+    """The outcome of an export. `derived` counts the derived records among `records`."""
 
     path: Path
     records: int
@@ -42,8 +42,8 @@ def export_jsonl(
 ) -> ExportResult:
     """Write every version of every record of a memory's namespace to a file, which is replaced when complete.
 
-    The export is a consistent snapshot; other processes may keep writing. `progress` receives the number of written
-    records. `forget` does not reach the file.
+    The export shows one moment of the memory; other processes may keep writing. `progress` receives the number of
+    written records. Records that are forgotten later stay in the file.
     """
     target = Path(checked_path(path, "the path of an export")).expanduser().absolute()
     _check_target(target, memory.store)
@@ -139,7 +139,7 @@ def _entry(record: Record) -> str:
 
 
 class _DayFiles:
-    """Files that are appended to. Only a few are open at once."""
+    """Files to append to, of which only a few are open at once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,7 +1,8 @@
 """Importing a history: files of any known format become memories, in transactions of a few hundred messages.
 
-The same file gives the same ids, so an import may be repeated, continued after a kill, and run in two processes at
-once: a message that is there is left alone. No more than a batch and the value being read are held in memory.
+The same file always gives the same ids, and messages that are already stored are left unchanged. An import may
+therefore be repeated, continued after a kill, and run in two processes at once. At most one batch and the value being
+read are held in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["BATCH_CHARS", "HistoryResult", "HistoryWriter", "import_history"]
 
 _BATCH_MESSAGES = 256
 BATCH_CHARS: Final = 4 * 1024 * 1024
-"""This many characters are written in one transaction, even if the messages are few."""
+"""A transaction ends after this many characters, even if it has few messages."""
 
 _MOST_TOLD = 100
 
@@ -40,10 +41,11 @@ _MOST_TOLD = 100
 class HistoryResult:
     """The outcome of importing a history.
 
-    `records` are new, `present` were there already, `outside` were left out by `since` or `project`, `skipped` could
-    not be imported, `masked` had secrets that were masked. `formats` has the files of each format, `passed_over`
-    counts files of none. `problems` are the first hundred. `complete` is False if a file ends in the middle of
-    something or could not be read to its end. After a dry run, `records` would be new.
+    The counts are of messages: `records` are new, `present` were stored already, `outside` were left out by `since`
+    or `project`, `skipped` could not be imported, and `masked` had secrets that were masked. `formats` counts the
+    files of each format, and `passed_over` the files of no known format. `problems` has the first hundred problems.
+    `complete` is False if a file is truncated or could not be read to its end. After a dry run, `records` counts the
+    messages that would be new.
     """
 
     formats: dict[str, int]
@@ -72,16 +74,16 @@ def import_history(
 ) -> HistoryResult:
     """Import a file, a zip archive or a folder of any known format into a memory.
 
-    The format is recognised from the contents; `format_name` restricts the import to one. Without a path it names an
-    agent whose own history on this machine is imported: `claude-code` or `codex`. `since` and `project` (a folder or
-    its name) leave other messages out. Secrets are masked unless `raw` is True. A dry run reads and counts, and
-    writes nothing. `progress` receives the number of processed messages.
+    The format is recognised from the contents; `format_name` restricts the import to one format. Without a path,
+    `format_name` must be `claude-code` or `codex`, and the history of that agent on this machine is imported. `since`
+    and `project` (a folder or its name) exclude all other messages. Secrets are masked unless `raw` is True. A dry
+    run reads and counts, and writes nothing. `progress` receives the number of processed messages.
 
     Raises `InvalidInput`, before anything is written, if no file has a known format.
     """
     if format_name is not None and format_name not in FORMATS:
         raise InvalidInput(
-            f"there is no format {format_name!r}; {closest(format_name, FORMATS)}they are {', '.join(FORMATS)}"
+            f"there is no format {format_name!r}; {closest(format_name, FORMATS)}the formats are {', '.join(FORMATS)}"
         )
     moment = None if since is None else checked_time(since, "since")
     source = (
@@ -100,7 +102,7 @@ def import_history(
     for file, of in found:
         formats[of.name] = formats.get(of.name, 0) + 1
         if moment is not None and of.name in AGENTS and file.modified < moment:
-            continue  # nothing is added to such a file without changing its time
+            continue  # any addition to such a file would have changed its time
         _read(file, of, writer, _Wanted(moment, project))
     writer.flush()
     return writer.result(formats, passed_over)
@@ -109,13 +111,13 @@ def import_history(
 def _own_history(format_name: str | None) -> Path:
     if format_name not in AGENTS:
         raise InvalidInput(
-            f"name a file or a folder to import; without one, the format is one of {', '.join(AGENTS)}: the history "
-            "of that program on this machine"
+            f"name a file or a folder to import, or one of the formats {', '.join(AGENTS)} to import the history of "
+            "that program on this machine"
         )
     folder = AGENTS[format_name](os.environ)
     if not folder.is_dir():
         raise StoreUnavailable(
-            f"{folder} is missing: {FORMATS[format_name]} are expected there; name their folder instead"
+            f"{folder}, where {FORMATS[format_name]} are expected, does not exist; name their folder instead"
         )
     return folder
 
@@ -144,7 +146,7 @@ def _recognise(
 
 
 def _not_recognised(source: Path, wanted: str | None, problems: Sequence[ImportProblem]) -> str:
-    what = f"holds none of the {FORMATS[wanted]}" if wanted else "is of no format that is known"
+    what = f"holds none of the {FORMATS[wanted]}" if wanted else "has no known format"
     reasons = f" ({problems[0].file}: {problems[0].reason})" if problems else ""
     return f"{source} {what}{reasons}; the formats are {', '.join(FORMATS)}, see docs/importing.md"
 
@@ -209,9 +211,9 @@ def _read(file: SourceFile, of: HistoryFormat, writer: HistoryWriter, wanted: _W
 # --- writing -------------------------------------------------------------------------------------------------
 
 
-# Mail addresses and telephone numbers stay: people ask a memory for them.
+# Mail addresses and telephone numbers are not masked, because people ask a memory for them.
 _MASKED_KINDS: Final = frozenset({SensitiveKind.API_KEY, SensitiveKind.SECRET, SensitiveKind.CREDIT_CARD})
-# A secret has a digit, or follows its name.
+# A secret has a digit, or follows a word such as "password".
 _MAY_HOLD_ONE: Final = re.compile(
     r"[0-9]|pass|pwd|key|secret|token|://|PRIVATE|密|口令|令牌|金[钥鑰]|[权權]杖|通行", re.IGNORECASE
 )
@@ -219,7 +221,7 @@ _DEEPEST: Final = 100
 
 
 def _masked(value: Any, sanitizer: ContentSanitizer, findings: list[Finding], depth: int = 0) -> Any:
-    """Mask the secrets in every text of a value: in parts, calls and results too. They are added to `findings`."""
+    """Mask the secrets in every text of a value, including parts, calls and results, and add them to `findings`."""
     if isinstance(value, str):
         found = sanitizer.inspect(value) if _MAY_HOLD_ONE.search(value) else None
         if found is None or not found.findings:
@@ -242,7 +244,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryWriter:
-    """Writes messages into a memory, a batch in each transaction. The counts include committed messages only."""
+    """Writes messages into a memory, one batch per transaction. The counts include only committed messages."""
 
     memory: MemoryVerbs
     raw: bool = False
@@ -270,7 +272,7 @@ class HistoryWriter:
             if not self.raw:
                 told = _masked(told, self._sanitizer, secrets)
             draft = self._draft(message, told, len(secrets), format_name, file)
-        except LoomError as error:  # this message alone is too large, too deep, or no text
+        except LoomError as error:  # this message alone is too large, nested too deeply, or not valid text
             self.problem(ImportProblem(file.name, message.position, str(error)))
             return
         if draft.id in self._batch:
@@ -353,12 +355,12 @@ class HistoryWriter:
             elif known:
                 self.present += 1
             else:
-                reason = "its id is here with other words: it was imported with other options, or changed since"
+                reason = "its id exists with another text: it was imported with other options, or changed since"
                 self.problem(ImportProblem(one.file, one.position, reason))
 
 
 def _standing(reads: Reads, draft: Draft) -> bool | None:
-    """True if a message exists, in any of its versions; False if its id names another one; None if it is new."""
+    """True if a message is stored, as any version of its id; False if its id has another text; None if it is new."""
     newest = reads.get(draft.id)
     if newest is None:
         return None

@@ -1,6 +1,6 @@
-"""Reading JSON Lines of our own into a memory: the same ids, the same versions in the same order.
+"""Imports of `loom-jsonl` files: the records keep their ids, and their versions keep their order.
 
-A line is treated as data only. A line that violates the format is skipped and reported with its number.
+A line is only ever treated as data. A line that violates the format is skipped and reported with its number.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ def import_jsonl(
     """Import the records of an export into a memory, in transactions of a few hundred.
 
     A version that exists already is left unchanged, so an import may be repeated, continued after a crash, or run in
-    two processes at once. An id with other content here is skipped. Derived lines are not written: this memory
-    derives facts, summaries and instructions from the records itself. `progress` receives the number of finished
-    lines. A dry run writes nothing. Raises `InvalidInput`, before anything is written, for a file that is no export.
+    two processes at once. A version whose id has another text in this memory is skipped. Derived lines are not
+    written: this memory itself derives facts, summaries and instructions from the records. `progress` receives the
+    number of finished lines. A dry run writes nothing. Raises `InvalidInput`, before anything is written, for a file
+    that is not an export.
     """
     source = Path(checked_path(path, "the path of an import")).expanduser()
     running = _Import(memory, dry_run)
@@ -80,9 +81,9 @@ def import_jsonl(
 def _first_line(file: BinaryIO) -> bytes:
     line = file.readline(LARGEST_VALUE + 1)
     if not line.strip():
-        raise InvalidInput("the file is no export of loom: its first line is empty")
+        raise InvalidInput("the file is not an export of loom: its first line is empty")
     if len(line) > LARGEST_VALUE:
-        raise InvalidInput("the file is no export of loom: its first line does not end")
+        raise InvalidInput("the file is not an export of loom: its first line does not end")
     return line
 
 
@@ -104,7 +105,7 @@ def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
 
 @dataclass(slots=True)
 class _Import:
-    """A running import. Counts include only committed lines."""
+    """A running import. The counts include only committed lines."""
 
     memory: MemoryVerbs
     dry_run: bool = False
@@ -129,9 +130,9 @@ class _Import:
     def result(self) -> ImportResult:
         read = self.records + self.present + self.derived + self.skipped
         if self.told_at_end is None:
-            self._tell(self.lines + 1, "the file ends without its last line: it was cut")
+            self._tell(self.lines + 1, "the file ends without its last line: it is truncated")
         elif self.told_at_end != read:
-            self._tell(self.lines + 1, f"the file says that it holds {self.told_at_end:,} records, and has {read:,}")
+            self._tell(self.lines + 1, f"the file states {self.told_at_end:,} records but has {read:,}")
         complete = self.told_at_end == read
         return ImportResult(self.records, self.present, self.derived, self.skipped, complete, tuple(self.problems))
 
@@ -191,7 +192,7 @@ class _Import:
         newest = self.memory.store.get(line.id)
         if newest is None or line.version > newest.version:
             return True
-        return False if _is_there(self.memory.store, newest, line, draft) else "its id names another text here"
+        return False if _is_there(self.memory.store, newest, line, draft) else "its id has another text here"
 
     def _write_one(self, transaction: Transaction, line: RecordLine) -> bool | str:
         """Write a version. Returns True if it is new, False if it exists, or the reason why it cannot be written."""
@@ -199,14 +200,14 @@ class _Import:
             draft = self._draft(line)
             newest = transaction.get(line.id)
             if newest is not None and line.version <= newest.version:
-                return False if _is_there(transaction, newest, line, draft) else "its id names another text here"
+                return False if _is_there(transaction, newest, line, draft) else "its id has another text here"
             if line.version > 1 and (newest is None or line.version > newest.version + 1):
-                return f"version {line.version:,} of its id comes without the one before it"
+                return f"version {line.version:,} of its id lacks the version before it"
             written = transaction.append([draft])[0]
         except (InvalidInput, Conflict) as error:  # this draft is refused, and nothing of it was written
             return str(error)
         if not written.created:
-            return "it says nothing else than the version before it"
+            return "it equals the version before it"
         if line.kind == MemoryType.FACT:
             transaction.enter([written.seq], MemoryTier.L4, line.node, "imported")
         if may_instruct(draft):
@@ -235,12 +236,12 @@ class _Import:
 
 
 def may_instruct(draft: Draft) -> bool:
-    """Return whether a message is in the user's own words. No other can be a standing instruction."""
+    """Return whether a message is in the user's own words. Only such a message can be a standing instruction."""
     return draft.trust == Trust.USER and draft.kind == MemoryType.MESSAGE and draft.role in (None, "user")
 
 
 def _record_of(text: bytes | None) -> RecordLine | int | None:
-    """Return the record of a line or the count of the last line, None for an empty line."""
+    """Return the record of a line, the count in the last line, or None for an empty line."""
     if text is None:
         raise InvalidInput(f"it is longer than {LARGEST_VALUE:,} bytes")
     found = parsed(text) if text.strip() else None
@@ -250,7 +251,7 @@ def _record_of(text: bytes | None) -> RecordLine | int | None:
 
 
 def _is_there(reads: Reads, newest: Record, line: RecordLine, draft: Draft) -> bool:
-    """Return whether the version of a line is stored already with the same content."""
+    """Return whether the version of a line is already stored with the same content."""
     versions = [newest] if newest.version == line.version else reads.history(line.id)
     there = next((one for one in versions if one.version == line.version), None)
     return there is not None and _told(there) == _told(draft)

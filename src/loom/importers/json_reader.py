@@ -1,7 +1,7 @@
 """A pull reader for JSON files of any size. It holds one value at a time and continues after a malformed one.
 
-The reader finds where each value ends and gives its bytes to `json`. So an array of a gigabyte is read element by
-element, every problem has a position in bytes, and an element that is malformed or too large costs only itself.
+The reader finds the end of each value and passes its bytes to `json`. An array of a gigabyte is therefore read
+element by element, every problem has a position in bytes, and only the malformed or oversized elements are lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGEST_VALUE: Final = 64 * 1024 * 1024
 """The largest value or line that is read as a whole, in bytes: four times the largest text of a record."""
 
 CHUNK: Final = 1 << 22
-"""How many bytes are read from the file at once."""
+"""The number of bytes that are read from the file at once."""
 
 _SPACE = b" \t\r\n"
 _SPACES = re.compile(rb"[ \t\r\n]*+")
@@ -34,7 +34,7 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class MalformedValue(InvalidInput):
-    """A value that cannot be read. The reader has advanced behind it, and later values can be read."""
+    """A value that cannot be read. The reader has advanced past it, and later values can be read."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -42,13 +42,13 @@ class MalformedValue(InvalidInput):
 
 
 class CutFile(MalformedValue):
-    """The file ends in the middle of a value, or its structure is beyond repair: nothing more can be read."""
+    """The file ends in the middle of a value, or its structure is broken: nothing more can be read."""
 
 
 def parsed_json(raw: bytes, *, repair: bool = False) -> Any:
     """Parse bytes as JSON. Raises `InvalidInput`; its message contains no content.
 
-    With `repair`, an escaped half of a character becomes the replacement character; without, it is refused.
+    With `repair`, an escaped lone surrogate becomes the replacement character; without it, it is refused.
     """
     try:
         text = raw.decode()
@@ -61,7 +61,7 @@ def parsed_json(raw: bytes, *, repair: bool = False) -> Any:
                 return _repaired(found)
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InvalidInput("it holds a lone surrogate, which is no valid text") from None
+        raise InvalidInput("it has a lone surrogate, which is not valid text") from None
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise InvalidInput(f"it is not JSON: {reason}") from None
@@ -69,7 +69,7 @@ def parsed_json(raw: bytes, *, repair: bool = False) -> Any:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _repaired(value: Any) -> Any:
@@ -86,8 +86,8 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)
 class JsonReader:
     """Reads one JSON document from a binary file, from its beginning to its end.
 
-    `elements()` and `members()` step through an array or an object; at each step the caller reads the value with
-    `value()`, steps into it, or leaves it, in which case it is skipped.
+    `elements()` and `members()` step through an array or an object. At each step, the caller reads the value with
+    `value()`, steps into it, or does neither, in which case the value is skipped.
     """
 
     def __init__(self, file: BinaryIO, largest: int = LARGEST_VALUE) -> None:
@@ -98,7 +98,7 @@ class JsonReader:
         self._at = 0
         self._base = 0
         self._consumed = False
-        """Whether the value at the current step was read, in part or as a whole."""
+        """Whether the value at the current step was read, in part or completely."""
         if self._peek() == b"\xef" and self._buffer.startswith(b"\xef\xbb\xbf"):
             self._at += 3
 
@@ -108,8 +108,8 @@ class JsonReader:
         return self._base + self._at
 
     def kind(self) -> str:
-        """Return the first character of the next value: `{`, `[`, `"`, or that of a number or a word; empty at the
-        end."""
+        """Return the first character of the next value: `{`, `[`, `"`, or the first character of a number or a
+        literal. Returns an empty text at the end of the file."""
         return self._next_visible().decode("latin-1")
 
     def value(self, *, repair: bool = True) -> Any:
@@ -156,11 +156,11 @@ class JsonReader:
             yield from self._step(name)
 
     def _next_step(self, bracket: bytes, called: str) -> bytes:
-        """Advance to the next element or member and return its first byte; empty behind the closing bracket."""
+        """Advance to the next element or member and return its first byte; empty after the closing bracket."""
         while (following := self._next_visible()) == b",":
             self._at += 1
         if not following:
-            raise CutFile(self.position, f"the file ends inside {called}: it was cut")
+            raise CutFile(self.position, f"the file ends inside {called}: it is truncated")
         if following != bracket:
             return following
         self._at += 1
@@ -170,10 +170,10 @@ class JsonReader:
     # -- the scanner ---------------------------------------------------------------------------------------
 
     def _decoded(self) -> tuple[Any] | None:
-        """Decode the value at this position if it ends within the buffer, and advance behind it; else return None.
+        """Decode the value at this position if it ends within the buffer, and advance past it; else return None.
 
-        The bytes are decoded as Latin-1, one character for each byte, so the end is always right, and the texts are
-        right if the bytes are ASCII. This is the fast path; the scanner handles the values that it refuses.
+        The bytes are decoded as Latin-1, one character for each byte, so the end is always correct, and the texts are
+        correct if the bytes are ASCII. This is the fast path; the scanner handles the values that it refuses.
         """
         if self._latin is None:
             self._latin = self._buffer.decode("latin-1")
@@ -200,7 +200,7 @@ class JsonReader:
         yield told
         if not self._consumed:
             self.skip()
-        if self.position == start:  # a character that begins no value
+        if self.position == start:  # no value begins with this character
             self._pass_over(_GARBAGE)
             if self.position == start:
                 self._at += 1
@@ -244,7 +244,7 @@ class JsonReader:
                 return
 
     def _raw(self, most: int) -> bytes | None:
-        """Return the bytes of the next value and advance behind it; None if it has more than `most` bytes."""
+        """Return the bytes of the next value and advance past it; None if it has more than `most` bytes."""
         first = self._next_visible()
         held = _Held(most)
         if first in (b"{", b"["):
@@ -265,7 +265,7 @@ class JsonReader:
             self._take(held, _end(_BETWEEN_BRACKETS, self._buffer, self._at))
             following = self._peek()
             if not following:
-                raise CutFile(self.position, "the file ends inside a value: it was cut")
+                raise CutFile(self.position, "the file ends inside a value: it is truncated")
             if following == b'"':  # the string continues beyond the buffer
                 self._take(held, self._at + 1)
                 self._string(held)
@@ -286,7 +286,7 @@ class JsonReader:
                 self._take(held, self._at + 1)
                 return
             if not self._more():  # nothing left, or a backslash whose character is in the next chunk
-                raise CutFile(self.position, "the file ends inside a text: it was cut")
+                raise CutFile(self.position, "the file ends inside a text: it is truncated")
 
     def _take(self, held: _Held, to: int) -> None:
         held.add(self._buffer, self._at, to)
@@ -294,7 +294,7 @@ class JsonReader:
 
 
 class _Held:
-    """The bytes of one value, as long as they are not too many."""
+    """The bytes of one value, unless they exceed a limit."""
 
     __slots__ = ("_most", "_pieces", "_size")
 
@@ -331,7 +331,7 @@ class Line(NamedTuple):
 
 
 def lines_of(file: BinaryIO, after: int = 0, largest: int = LARGEST_VALUE) -> Iterator[Line]:
-    """Yield the lines of a file from behind line `after`. Of an oversize line only a part is held in memory."""
+    """Yield the lines of a file that follow line `after`. Only a part of an oversized line is held in memory."""
     number = after
     while line := file.readline(largest + 1):
         number += 1

@@ -1,7 +1,7 @@
 """Agent files of Letta (`.af`): the messages of each agent, and the blocks of its memory.
 
-Both forms are read: one agent a document, and a document with lists of agents and blocks. Prompts of the system,
-which repeat the blocks, and the signals by which Letta wakes an agent are left out.
+Both forms are read: a document for one agent, and a document with lists of agents and blocks. System prompts, which
+repeat the blocks, and the signals with which Letta wakes an agent are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["MARKS", "NAME", "read"]
 
 NAME: Final = "letta"
 MARKS: Final = frozenset({"agents", "core_memory", "agent_type", "llm_config", "in_context_message_ids"})
-"""Members by which a document is known."""
+"""The members by which a document of Letta is recognised."""
 
 _ROLES = ("user", "assistant", "tool")
 _WORDS_OF_USERS = ("user_message", "message")
@@ -38,7 +38,7 @@ _WORDS_OF_USERS = ("user_message", "message")
 
 @dataclass(slots=True)
 class _Agent:
-    """The agent whose members are being read."""
+    """The agent whose members are read at present."""
 
     name: str
     messages: int = 0
@@ -66,7 +66,7 @@ def _document(file: SourceFile, reader: JsonReader, agent: _Agent) -> Read:
 def _block(found: Mapping[str, Any], position: str, file: SourceFile) -> Iterator[HistoryMessage]:
     text, label = text_field(found, "value"), text_field(found, "label")
     if not isinstance(found.get("value"), str) or label is None:
-        raise InvalidInput("a block has a label and a value")
+        raise InvalidInput("a block lacks its label or its value")
     if text and text.strip():
         yield HistoryMessage(
             digest_id(NAME, file.stem, label, text),
@@ -93,7 +93,7 @@ def _messages(found: Mapping[str, Any], position: str, agent: _Agent) -> Iterato
         calls = objects_in(found.get("tool_calls"))
         spoken = [words for call in calls if (words := _spoken(call)) is not None]
         others = [call for call in calls if _spoken(call) is None]
-        # In a message with a call, the content is the model's thought.
+        # In a message with a call, the content is the model's reasoning.
         message["content"] = "\n".join(spoken) if spoken else (None if others else content)
         message |= {"tool_calls": others} if others else {}
     if name := text_field(found, "name"):
@@ -114,7 +114,7 @@ def _messages(found: Mapping[str, Any], position: str, agent: _Agent) -> Iterato
 
 
 def _spoken(call: Mapping[str, Any]) -> str | None:
-    """Return the words that an agent sends to the user by a call of `send_message`, or None."""
+    """Return the text that an agent sends to the user by calling `send_message`, or None."""
     function = call.get("function")
     if not isinstance(function, Mapping) or function.get("name") != "send_message":
         return None
@@ -123,7 +123,7 @@ def _spoken(call: Mapping[str, Any]) -> str | None:
 
 
 def _unpacked(said: Mapping[str, Any]) -> Any:
-    """Return the words of a message that Letta wrapped in JSON, None for a signal that wakes an agent."""
+    """Return the text of a message that Letta wrapped in JSON, or None for a signal that wakes an agent."""
     content = said.get("content")
     found = _object(content)
     if found is None:

@@ -1,7 +1,7 @@
 """Folders of Markdown: each section under a heading is a memory, with the headings above it.
 
-A file may begin with front matter; its title, tags and date are kept. Files are read by lines, so their size does not
-matter. `loom.notebook` reads files that are kept as notebooks; these here are notes from elsewhere.
+A file may begin with front matter, whose title, tags and date are kept. Files of any size are read line by line. This
+module imports notes of other programs; `loom.notebook` reads the files of notebooks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_FRONT_MATTER = 200
 
 @dataclass(slots=True)
 class _Page:
-    """A file that is read: the headings above this place, and the lines of its section."""
+    """The state of reading a file: the headings above the current line, and the lines of its section so far."""
 
     headings: list[tuple[int, str]] = field(default_factory=list)
     section: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ def _section(file: SourceFile, page: _Page) -> Iterator[HistoryMessage]:
     path = " / ".join(name for _, name in page.headings)
     whole = f"{path}\n\n{text}" if path else text
     yield HistoryMessage(
-        # By its words: a section that was edited is a new memory, one that only moved is the same.
+        # The id depends on the text: an edited section is a new memory, a section that only moved is the same one.
         digest_id(NAME, file.name, path, text),
         {"role": None, "content": whole},
         f"line {page.begins:,}",

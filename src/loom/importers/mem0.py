@@ -1,4 +1,4 @@
-"""Exports of mem0: what `get_all` or an export gives, as an array, an object with `results`, or JSON Lines."""
+"""Exports of mem0: the output of `get_all` or of an export, as an array, an object with `results`, or JSON Lines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _memory(found: Mapping[str, Any], position: str) -> Iterator[HistoryMessage]
     told |= {name: found[name] for name in _SCOPES if isinstance(found.get(name), str)}
     if isinstance(found.get("categories"), list):
         told["categories"] = [one for one in found["categories"] if isinstance(one, str)]
-    # A model worded these, for any role of the source message.
+    # A model wrote these texts, whatever the role of the source message is.
     yield HistoryMessage(
         native_id(NAME, found.get("id")) or digest_id(NAME, found.get("user_id"), text),
         {"role": None, "content": text},

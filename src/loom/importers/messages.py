@@ -1,6 +1,6 @@
-"""The common form of all formats: messages, each with its place in a file, and problems.
+"""The common form of all formats: messages, each with its position in a file, and problems.
 
-The reader of a format converts a file into these and does nothing else: `histories` masks, filters and writes.
+The reader of a format only converts a file into this form; `histories` masks, filters and writes the messages.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ __all__ = [
 _LONGEST_ID = 120
 _YEARS = (1990, 2200)
 _MILLISECONDS_FROM = 1e11
-# Parts whose bytes would only fill the memory. Tuples, because values in a file may be unhashable.
+# Parts whose bytes are not stored. These are tuples, because values in a file may be unhashable.
 _HEAVY_PARTS = ("image", "image_url", "input_image", "document", "file", "input_file", "audio", "input_audio")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 
 
 class ImportProblem(NamedTuple):
-    """A part of a file that was not imported: its place and the reason. `is_cut` says that the file ends there."""
+    """A part of a file that was not imported: its position and the reason. `is_cut`: the file is truncated there."""
 
     file: str
     position: str
@@ -53,7 +53,7 @@ class ImportProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of a history: a file of the disk, or a member of a zip archive. `stem` is its name without folders."""
+    """A file of a history: a file on disk, or a member of a zip archive. `stem` is its name without folders."""
 
     name: str
     stem: str
@@ -66,8 +66,8 @@ class SourceFile:
 class HistoryMessage:
     """One message of a history. The same part of the same file always has the same `id`.
 
-    `message` has a role and content as a chat message has. Without `created_at`, the time of the file counts. Without
-    `trust`, the role decides. `project` is the folder in which an agent worked.
+    `message` has a role and content, like a chat message. Without `created_at`, the time of the file counts. Without
+    `trust`, the role determines it. `project` is the folder in which an agent worked.
     """
 
     id: str
@@ -85,18 +85,18 @@ Read = Iterator[HistoryMessage | ImportProblem]
 """The output of a reader for a file."""
 
 Messages = Callable[[Mapping[str, Any], str], Iterator[HistoryMessage]]
-"""Reads the messages of one object at a position. It may raise `InvalidInput`."""
+"""Reads the messages of the object at a position. It may raise `InvalidInput`."""
 
 
 def messages_of(found: object, position: str, messages: Messages) -> Iterator[HistoryMessage]:
-    """Read the messages of a value. Raises `InvalidInput` for a value that is no object."""
+    """Read the messages of a value. Raises `InvalidInput` for a value that is not an object."""
     if not isinstance(found, Mapping):
-        raise InvalidInput("it is no JSON object")
+        raise InvalidInput("it is not a JSON object")
     return messages(found, position)
 
 
 def in_lines(file: SourceFile, opened: BinaryIO, messages: Messages) -> Read:
-    """Yield the messages of each line of JSON, and the problems among them."""
+    """Yield the messages of each line of JSON, and a problem for each line that cannot be read."""
     for line in _lines_in(file, opened):
         if isinstance(line, ImportProblem):
             yield line
@@ -107,7 +107,7 @@ def in_lines(file: SourceFile, opened: BinaryIO, messages: Messages) -> Read:
 def in_line(name: str, position: str, line: bytes, messages: Messages) -> Read:
     """Yield the messages of one line of JSON, or a problem.
 
-    Programs write a line in one piece, so an end without a line break is a write that was cut.
+    Programs write a line in one piece, so a last line without a line break is an interrupted write.
     """
     try:
         yield from messages_of(parsed_json(line, repair=True), position, messages)
@@ -145,7 +145,7 @@ def digest_id(format_name: str, *parts: object) -> str:
 
 
 def native_id(format_name: str, *parts: object) -> str | None:
-    """Return an id made of the ids in the file, or None if one of them is missing or no text."""
+    """Return an id made of the ids in the file, or None if one of them is missing or not a text."""
     if not all(isinstance(part, str) and part for part in parts):
         return None
     told = ":".join(map(str, parts))
@@ -178,7 +178,7 @@ def objects_in(value: object) -> list[Mapping[str, Any]]:
 
 
 def branch_to(leaf: object, parents: Mapping[str, Any]) -> list[str]:
-    """Return the names of the nodes from the root of a tree to a leaf. A cycle is followed once."""
+    """Return the names of the nodes from the root of a tree to a leaf. Each node of a cycle occurs once."""
     path: list[str] = []
     seen: set[str] = set()
     while isinstance(leaf, str) and leaf in parents and leaf not in seen:
@@ -191,8 +191,8 @@ def branch_to(leaf: object, parents: Mapping[str, Any]) -> list[str]:
 def split_results(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Split a message in the form of Anthropic's or OpenAI's API into messages of one speaker each.
 
-    Results of tools inside a message become messages with the role `tool`, in their order. A model's thoughts are
-    left out, and pictures and files are named without their bytes.
+    Results of tools inside a message become messages with the role `tool`, in their order. The reasoning of a model
+    is left out, and pictures and files are named without their bytes.
     """
     content = message.get("content")
     if not isinstance(content, list):
@@ -237,7 +237,7 @@ def _light(part: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
 
 
 def _plain(parts: Sequence[Any]) -> Any:
-    """Return the text of a single text part, else the parts."""
+    """Return the text if there is a single text part, otherwise the parts."""
     if len(parts) == 1 and isinstance(parts[0], Mapping):
         only = parts[0]
         if only.get("type") in ("text", "input_text", "output_text") and isinstance(only.get("text"), str):

@@ -1,4 +1,4 @@
-"""Recognition of formats by the beginning of a file, never by its name alone."""
+"""Recognises the format of a file by its beginning, never by its name alone."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from loom.importers.record_lines import FORMAT
 __all__ = ["AGENTS", "FORMATS", "LONGEST_LINE_LOOKED_AT", "OWN", "HistoryFormat", "recognised"]
 
 OWN: Final = FORMAT
-"""Our own export; `importing` reads it."""
+"""The name of loom's own format; `importing` reads it."""
 
 _LINES_LOOKED_AT = 20
 LONGEST_LINE_LOOKED_AT: Final = 4 * 1024 * 1024
-"""Longer lines are not looked at: a file with one line may be a document."""
+"""Longer lines are not examined: a file with one line may be a document."""
 
 _MEMBERS_LOOKED_AT = 40
-# Members that decide of which format a document is.
+# Members that decide the format of a document.
 _DECIDING = letta.MARKS | {"mapping", "chat_messages"}
 _BYTES_LOOKED_AT = 64 * 1024 * 1024
 
@@ -59,9 +59,9 @@ FORMATS: Final[Mapping[str, str]] = {
 """The formats by their names."""
 
 AGENTS: Final = {claude_code.NAME: claude_code.own_folder, codex.NAME: codex.own_folder}
-"""Where the programs that keep a history on this machine have it."""
+"""The folders of the programs that keep a history on this machine."""
 
-# In this order: the first that a line is of.
+# The formats of lines, in the order in which they are tried.
 _OF_LINES: tuple[tuple[str, Callable[[Mapping[str, Any]], bool], Callable[[SourceFile, BinaryIO], Read]], ...] = (
     (claude_code.NAME, claude_code.is_line, claude_code.read),
     (codex.NAME, codex.is_line, codex.read),
@@ -95,7 +95,7 @@ def _named(name: str, read: Callable[[SourceFile, BinaryIO], Read]) -> HistoryFo
 
 
 def _own(_: SourceFile, __: BinaryIO) -> Read:
-    raise InvalidInput("an export of loom is imported by itself, not among other files")
+    raise InvalidInput("an export of loom must be imported alone, not among other files")
 
 
 def _of_lines(opened: BinaryIO) -> HistoryFormat | None:
@@ -149,14 +149,14 @@ def _of_elements(reader: JsonReader) -> HistoryFormat | None:
 
 
 def _itself_or_first(element: object) -> Iterator[Mapping[str, Any]]:
-    """Yield an element, or its first item if it is a list: a conversation may be a list of messages."""
+    """Yield an element, or its first item if it is a list, since a conversation may be a list of messages."""
     first = element[0] if isinstance(element, list) and element else element
     if isinstance(first, Mapping):
         yield first
 
 
 def _of_members(reader: JsonReader) -> HistoryFormat | None:
-    """Decide by the names of the members, whose values are skipped, and by the first elements of candidate lists."""
+    """Decide by the names of the members and by the first elements of lists that may hold records."""
     names: set[str] = set()
     lists: dict[str, HistoryFormat | None] = {}
     try:
@@ -167,7 +167,7 @@ def _of_members(reader: JsonReader) -> HistoryFormat | None:
             if len(names) > _MEMBERS_LOOKED_AT or reader.position > _BYTES_LOOKED_AT or names & _DECIDING:
                 break
     except MalformedValue:
-        pass  # a truncated file is recognised by its remaining part
+        pass  # a truncated file is recognised by the part that remains
     if "mapping" in names:
         return _named(chatgpt.NAME, chatgpt.read)
     if "chat_messages" in names:

@@ -1,7 +1,7 @@
-"""The format `loom-jsonl`: a header line, a line for each version of each record, and a last line with their number.
+"""The format `loom-jsonl`: a header, a line for each version of each record, and a last line with the record count.
 
-Each line is one JSON object in UTF-8. Values that are None, empty or False are left out. Lines are in the order of
-writing, so that the versions of an id follow each other.
+Each line is one JSON object in UTF-8. Values that are None, empty or False are omitted. Lines are in the order of
+writing, so a version of an id always comes after the earlier ones.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _KNOWN = frozenset((*_TEXTS, *_FLAGS, *_OTHERS))
 class RecordLine:
     """One version of one memory, as stored in a line.
 
-    `ended_at` is the time at which a memory ended without a newer version: it was withdrawn or replaced by another. A
-    `derived` line holds a record that was made from its `sources`.
+    `ended_at` is the time at which a memory ended without a newer version, because it was withdrawn or another memory
+    replaced it. A `derived` line holds a record that was derived from its `sources`.
     """
 
     id: str
@@ -130,23 +130,23 @@ def _object(line: bytes) -> dict[str, Any]:
     """Parse a line as an object. Error messages contain no content."""
     found = parsed_json(line)
     if not isinstance(found, dict):
-        raise InvalidInput("it is no JSON object")
+        raise InvalidInput("it is not a JSON object")
     return found
 
 
 def check_header(line: bytes) -> None:
-    """Raise `InvalidInput` unless a first line states this format in a known version."""
+    """Raise `InvalidInput` unless the first line states this format and a known version."""
     try:
         found = _object(line)
     except InvalidInput as error:
-        raise InvalidInput(f"the file is no export of loom: {error} (line 1)") from None
+        raise InvalidInput(f"the file is not an export of loom: {error} (line 1)") from None
     if found.get("format") != FORMAT:
-        raise InvalidInput(f'the file is no export of loom: its first line must say "format": "{FORMAT}"')
+        raise InvalidInput(f'the file is not an export of loom: its first line must say "format": "{FORMAT}"')
     version = found.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= FORMAT_VERSION:
         raise InvalidInput(
-            f"the file has another version of {FORMAT} than {FORMAT_VERSION}, which this loom reads; "
-            "if a newer loom wrote it: pip install --upgrade loomkeep"
+            f"the file has another version of {FORMAT} than {FORMAT_VERSION}, which this version of loom reads; "
+            "if a newer version wrote it: pip install --upgrade loomkeep"
         )
 
 
@@ -167,28 +167,28 @@ def parsed(line: bytes) -> RecordLine | int:
             raise InvalidInput(f"it has no {name}")
     for name in found:
         if name not in _KNOWN:
-            raise InvalidInput(f"it has a field that {FORMAT} {FORMAT_VERSION} does not know")
+            raise InvalidInput(f"it has a field that {FORMAT} {FORMAT_VERSION} does not define")
     for name in _TEXTS:
         if name in found and not isinstance(found[name], str):
-            raise InvalidInput(f"{name} is a text, not {type(found[name]).__name__}")
+            raise InvalidInput(f"{name} must be a text, not {type(found[name]).__name__}")
     for name in _FLAGS:
         if not isinstance(found.get(name, False), bool):
-            raise InvalidInput(f"{name} is true or false, not {type(found[name]).__name__}")
+            raise InvalidInput(f"{name} must be true or false, not {type(found[name]).__name__}")
     return _record_line(found)
 
 
 def _record_line(found: Mapping[str, Any]) -> RecordLine:
     version, metadata, sources = found["version"], found.get("metadata"), found.get("sources", [])
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise InvalidInput("version is a whole number of 1 or more")
+        raise InvalidInput("version must be a whole number of at least 1")
     if not found["id"] or not found["kind"] or not found["node"]:
-        raise InvalidInput("id, kind and node are texts of at least one character")
+        raise InvalidInput("id, kind and node must be texts of at least one character")
     if metadata is not None and not isinstance(metadata, dict):
-        raise InvalidInput(f"metadata is an object, not {type(metadata).__name__}")
+        raise InvalidInput(f"metadata must be an object, not {type(metadata).__name__}")
     if not isinstance(sources, list) or not all(isinstance(one, str) and one for one in sources):
-        raise InvalidInput("sources is a list of ids")
+        raise InvalidInput("sources must be a list of ids")
     if found["trust"] not in [*Trust]:
-        raise InvalidInput(f"trust is one of {', '.join(Trust)}")
+        raise InvalidInput(f"trust must be one of {', '.join(Trust)}")
     ended_at = found.get("ended_at")
     places = {name: found[name] for name in ("subject", "flow", "layer") if name in found}
     return RecordLine(

@@ -1,7 +1,7 @@
 """The files of a history: one file, the members of a zip archive, or the files of a folder.
 
-Nothing is unpacked to the disk. Links inside a folder are not followed, and only regular files are opened. A member
-of an archive that grows out of proportion is given up.
+Nothing is unpacked to disk. Links inside a folder are not followed, and only regular files are opened. A member of an
+archive that unpacks to an implausible size is refused.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from loom.importers.messages import ImportProblem, SourceFile
 __all__ = ["SUFFIXES", "UNBOUNDED_UP_TO", "UnreadableFile", "source_files"]
 
 SUFFIXES: Final = (".jsonl", ".json", ".af", ".md", ".markdown", ".ndjson")
-"""The endings of the files that are looked at in a folder or an archive."""
+"""The suffixes of the files that are read in a folder or an archive."""
 
 _MOST_GROWTH = 250
 UNBOUNDED_UP_TO: Final = 64 * 1024 * 1024
-"""Up to this many bytes a member of an archive may grow by any factor."""
+"""A member of an archive may unpack to this many bytes, whatever its compressed size is."""
 
 _MOST_MEMBERS = 200_000
 
 
 class UnreadableFile(InvalidInput):
-    """A file that cannot be read any further, for a reason of the disk or of the archive."""
+    """A file that cannot be read any further because of an error of the disk or the archive."""
 
 
 def source_files(path: Path) -> Iterator[SourceFile | ImportProblem]:
@@ -44,7 +44,7 @@ def source_files(path: Path) -> Iterator[SourceFile | ImportProblem]:
     if stat.S_ISDIR(mode):
         yield from _in_folder(path)
     elif not stat.S_ISREG(mode):
-        raise InvalidInput(f"{path} is no regular file; save what it gives to a file and import that")
+        raise InvalidInput(f"{path} is not a regular file; save its output to a file and import that")
     elif zipfile.is_zipfile(path):
         yield from _in_archive(path)
     else:
@@ -85,7 +85,7 @@ def _on_disk(path: Path, name: str, *, follow: bool = False) -> SourceFile:
             raise UnreadableFile(f"it cannot be read: {error.strerror or error}") from None
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
-            raise UnreadableFile("it is no regular file")
+            raise UnreadableFile("it is not a regular file")
         return io.BufferedReader(_Guarded(os.fdopen(file, "rb", buffering=0)), 1 << 20)
 
     return SourceFile(name, path.stem, datetime.fromtimestamp(status.st_mtime, UTC), status.st_size, opened)
@@ -99,7 +99,7 @@ def _in_archive(path: Path) -> Iterator[SourceFile | ImportProblem]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise InvalidInput(f"{path} is no readable zip archive: {error}") from None
+        raise InvalidInput(f"{path} is not a readable zip archive: {error}") from None
     if len(members) > _MOST_MEMBERS:
         raise InvalidInput(f"{path} has {len(members):,} members; an export has at most {_MOST_MEMBERS:,}")
     for member in sorted(members, key=lambda one: one.filename):
@@ -137,7 +137,7 @@ def _of_archive(path: Path, member: zipfile.ZipInfo, name: str) -> SourceFile:
 
 
 class _Guarded(io.RawIOBase):
-    """A file whose errors are `UnreadableFile`, and which ends in one behind `most` bytes."""
+    """A file that raises `UnreadableFile` for every error, and after `most` bytes."""
 
     def __init__(self, raw: object, most: int | None = None, archive: zipfile.ZipFile | None = None) -> None:
         super().__init__()
@@ -158,8 +158,8 @@ class _Guarded(io.RawIOBase):
         self._given += len(data)
         if self._most is not None and self._given > self._most:
             raise UnreadableFile(
-                f"it unpacks to more than {_MOST_GROWTH} times its size, as no export does; unpack the archive and "
-                "import the folder if it is right"
+                f"it unpacks to more than {_MOST_GROWTH} times its size, as no export does; if that is intended, "
+                "unpack the archive and import the folder"
             )
         room[: len(data)] = data
         return len(data)

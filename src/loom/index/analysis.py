@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MARKS_VERSION = 1
-# Each version only grows, so their sum grows with each of them.
+# Version numbers only grow, so the sum changes whenever one of them does.
 ANALYSIS_VERSION = (
     words.ANALYZER_VERSION + DATES_VERSION + entities.ENTITIES_VERSION + _MARKS_VERSION + DOC_VALUES_VERSION
 )
@@ -46,7 +46,7 @@ ONLY_ASKS = "\x1f??"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The characters of a record's metadata that are searched, and the levels of nesting.
+# The most characters of a record's metadata that are searched, and the deepest level of nesting.
 _MOST_ATTACHED = 2_000
 _DEEPEST = 3
 # Metadata under these names is not text for people.
@@ -73,7 +73,8 @@ def index_terms(
 ) -> list[str]:
     """Every term and mark of a record, from its columns: `created_at` in microseconds, `metadata` as JSON.
 
-    A record that holds the names a model read in another record (`holds_names`) has the terms of these names only.
+    A record that holds the names which a model found in another record (`holds_names`) has the terms of these names
+    only.
     """
     more = mapping(metadata)
     if holds_names:
@@ -139,7 +140,7 @@ def _moment(created_at: int) -> datetime:
 
 
 def attached(metadata: Mapping[str, Any]) -> str:
-    """The texts in a record's metadata, such as captions, titles and tags, without ids, addresses and checksums."""
+    """The texts in a record's metadata, such as captions, titles and tags, but not ids, addresses or checksums."""
     found: list[str] = []
     room = _MOST_ATTACHED
     for text in _texts(metadata, 0):

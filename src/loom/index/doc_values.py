@@ -1,7 +1,8 @@
 """Doc values: the columns of a record that a search needs beside its terms, stored with each document.
 
-They take 48 bytes. A recall needs those of a hundred records, and reading the rows instead takes five times as long.
-Speakers and roles are hashes, as terms are. A value that is not known yet is read from the database.
+The doc values of a record take 48 bytes. A recall needs those of a hundred records; reading the rows instead takes
+five times as long. Speakers and roles are stored as hashes, as terms are. Values that are not known yet are read from
+the database.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ class DocValues(NamedTuple):
 
 
 _ROW = struct.Struct("<qqqdQIi")
-_NOT_KNOWN = -1  # in place of the tokens
+_NOT_KNOWN = -1  # stored in place of the tokens
 DOC_VALUE_WORDS = _ROW.size // 8
 """The 64-bit words of a record's doc values."""
 
-# Makes one from a tuple without running Python code.
+# Makes a DocValues from a tuple without running Python code.
 _made = partial(tuple.__new__, DocValues)
 
 
 @lru_cache(maxsize=4_096)
 def _hash(text: str | bytes | None) -> int:
-    """The hash of a name; bytes are one that is no longer valid text."""
+    """The hash of a name. A name that is no longer valid text is passed as bytes."""
     if not text:
         return 0
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
@@ -63,7 +64,7 @@ def _hash(text: str | bytes | None) -> int:
 
 
 def role_hash(role: str | bytes | None) -> int:
-    """The hash that doc values have for a role."""
+    """The hash that stands for a role in doc values."""
     return _hash(role) & 0xFFFF_FFFF
 
 
@@ -74,12 +75,12 @@ def of_row(row: tuple[Any, ...]) -> DocValues:
 
 
 def of_rows(rows: Iterable[tuple[Any, ...]]) -> list[DocValues]:
-    """The doc values of several such rows."""
+    """The doc values of several database rows; see `of_row`."""
     return [of_row(row) for row in rows]
 
 
 def packed(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """The doc values of such rows as the text index stores them.
+    """The doc values of several database rows, as the text index stores them; see `of_row`.
 
     They are unknown if the tokens are None or the row is damaged.
     """
@@ -94,7 +95,7 @@ def _packed(row: tuple[Any, ...]) -> bytes:
 
 
 class DocValuesTable:
-    """The doc values of a segment. Invalid ones count as unknown.
+    """The doc values of a segment. Invalid doc values count as unknown.
 
     Rows are read one by one in Python: numpy calls on arrays of a hundred rows, in cold memory, make a recall 0.1 ms
     slower.
@@ -108,16 +109,16 @@ class DocValuesTable:
         self._rows = rows.reshape(-1).view(np.uint8).data
 
     def find(self, numbers: Sequence[int]) -> tuple[dict[int, DocValues], list[int]]:
-        """The doc values of these ascending numbers, and the keys among them without doc values.
+        """The doc values of these ascending sequence numbers, and the keys among them without doc values.
 
-        All numbers lie between the first key and the last. A number that is not a key is in neither result.
+        All numbers lie between the first and the last key. A number that is not a key is in neither result.
         """
         known: dict[int, DocValues] = {}
         left: list[int] = []
         keys, rows = self._keys, self._rows
         start, last = self._first_key, len(keys) - 1
         for number in numbers:
-            # Few numbers are missing between keys: start from the number of gaps before the last key found.
+            # Few numbers are missing between keys, so start from the number of gaps before the last key found.
             place = number - start
             if place > last:
                 place = last

@@ -1,7 +1,7 @@
-"""The inner loops of searching as compiled code, where the installation has it; otherwise numpy does the same work.
+"""The inner loops of a search as compiled code. An installation without the compiled code uses numpy instead.
 
 `kernels.c` is compiled when the package is built on a machine with a C compiler. It needs no Python headers and is
-loaded with ctypes, so one library serves every version of Python. Results have the same bits with and without it.
+loaded with ctypes, so one library serves every version of Python. Results are the same, bit for bit, without it.
 The pointers passed to it come from arrays that the caller keeps alive during the call.
 """
 
@@ -75,9 +75,9 @@ _SCAN_LIMITS = struct.Struct("@3q2d")
 
 
 class ScanLimits(NamedTuple):
-    """How many rows a scan of codes keeps: those within some standard deviations of the row at `rank`.
+    """How many rows a scan of codes keeps: those within a number of standard deviations of the row at `rank`.
 
-    `kept` is the most rows after the coarse pass, `scored` the most after the weighted pass.
+    At most `kept` rows remain after the coarse pass, and at most `scored` after the weighted pass.
     """
 
     rank: int
@@ -89,7 +89,7 @@ class ScanLimits(NamedTuple):
 
 def address(array: npt.NDArray[Any]) -> int:
     """The address of the values of a contiguous array; 0 for an empty one."""
-    if array.flags.writeable and array.size:  # four times as fast as below, which is 2 % of a search
+    if array.flags.writeable and array.size:  # four times as fast as the general way, which takes 2 % of a search
         return ctypes.addressof(_begin(array.data))
     return int(array.__array_interface__["data"][0])
 
@@ -142,7 +142,7 @@ class Kernels:
         return float(self._threshold(address(sums), len(sums), limit, address(heap)))
 
     def select(self, sums: _Doubles, lowest: float) -> tuple[_Numbers, _Doubles]:
-        """The places, ascending, and the values of the sums that are above zero and at least `lowest`."""
+        """The places and the values of the sums that are above zero and at least `lowest`, in ascending places."""
         room, found = _ROOM, -1
         while found < 0 or found > room:
             room = max(room, found)
@@ -151,9 +151,9 @@ class Kernels:
         return places[:found], chosen[:found]
 
     def take(self, sums: _Doubles, limit: int) -> tuple[_Numbers, _Doubles]:
-        """The places, ascending, and the values of the `limit` highest sums above zero, ties with the last included.
+        """The places and the values of the `limit` highest sums above zero, in ascending places.
 
-        Sets all sums to zero.
+        Sums that tie with the last are included. Sets all sums to zero.
         """
         size, found = len(sums), _ROOM
         limit, groups = min(limit, size), -(-size // _GROUP)
@@ -168,7 +168,7 @@ class Kernels:
         return space[-2 * room :][:found].view(np.intp), space[-room:][:found]
 
     def look_up(self, lists: PostingLists, wanted: _Numbers, values: _Doubles, stride: int) -> None:
-        """Add the contribution of each list to each of the wanted documents (ascending).
+        """Add the contribution of each list to each of the wanted documents, which are in ascending order.
 
         `values` has a column per document. Rows are `stride` values apart; with 0, all lists add to one row.
         """
@@ -221,8 +221,8 @@ def load(path: Path = LIBRARY) -> Kernels | None:
     if sys.byteorder != "little":  # segments are little-endian
         return None
     try:
-        # PyDLL keeps Python's global lock: a call takes a millisecond or two, and taking the lock back from a busy
-        # thread would take five.
+        # PyDLL keeps Python's global lock during a call. A call takes a millisecond or two; getting the lock back
+        # from a busy thread would take five.
         library = ctypes.PyDLL(str(path))
         version = library.loom_version
     except (OSError, AttributeError):

@@ -5,9 +5,10 @@ that is never used again. A small one is read into memory and verified when it i
 opening it reads its header only. A segment may also live in memory alone. The meaning of the arrays is defined in
 `text_segments.py` and `vector_segments.py`.
 
-A changed file is noticed without reading it. The writer sets the modification time to a whole second that the header
-holds, and every later change of the file moves it on. A mapped file with another time is verified when it is opened.
-`Segment.is_unchanged` asks again before each search: reading a mapped file that was cut short kills the process.
+A change to a file is detected without reading the file. The writer sets the modification time to a whole second and
+stores that second in the header; any later change to the file also changes its modification time. A mapped file whose
+time differs is verified when it is opened. `Segment.is_unchanged` checks the time again before each search, because
+reading a mapped file that was truncated kills the process.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ MAGIC = b"LOOMSEG2"
 _ALIGN = 64
 _FIXED = 16  # the magic, the length of the JSON, and its checksum
 _PIECE = 1 << 20
-# The process or the machine has run out of something; the file may be sound.
+# The process or the machine has run out of a resource; the file may be sound.
 _LACKING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -65,7 +66,7 @@ class DamagedSegment(CorruptStore):
     """A segment that cannot be used; the index is rebuilt from the records."""
 
 
-# Records of this package are named tuples: defining a frozen dataclass takes 0.5 to 0.9 ms at every start.
+# This package uses named tuples: defining a frozen dataclass takes 0.5 to 0.9 ms at every start.
 class Segment(NamedTuple):
     """Named arrays with a header. `path` is None for a segment in memory alone, `file` for one that is not mapped."""
 
@@ -81,13 +82,13 @@ class Segment(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        """False if the file of a mapped segment was written to or cut short since it was opened. Takes an fstat."""
+        """False if the file of a mapped segment was changed or truncated after it was opened. Takes one fstat."""
         return self.file is None or self.file.is_unchanged
 
     def damaged_arrays(self, names: Iterable[str] | None = None) -> list[str]:
-        """The names of the arrays, of all or of these, whose bytes do not match their checksum.
+        """The names of the arrays whose bytes do not match their checksum.
 
-        Reads all their bytes, through the file and not through its mapping.
+        Checks all arrays, or those in `names`. Reads all their bytes through the file, not through its mapping.
         """
         if self.checksums is None:
             return []
@@ -98,6 +99,8 @@ class Segment(NamedTuple):
 
 
 class MappedFile:
+    """The open file of a mapped segment. Closed when it is garbage-collected."""
+
     __slots__ = ("_descriptor", "_modified_ns", "_places", "_size")
 
     def __init__(self, descriptor: int, found: os.stat_result, places: Mapping[str, tuple[int, int]]) -> None:
@@ -122,7 +125,7 @@ class MappedFile:
         return self._modified_ns == written * 1_000_000_000
 
     def mark(self, written: int) -> None:
-        """Set that modification time again, if this process may."""
+        """Restore that modification time, if this process has the permission."""
         with suppress(OSError):
             os.utime(self._descriptor, (written, written))
             self._modified_ns = os.fstat(self._descriptor).st_mtime_ns
@@ -146,9 +149,9 @@ class MappedFile:
 def write_segment(
     path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array], *, mode: int = FILE_MODE
 ) -> None:
-    """Write and fsync a segment under a temporary name, then rename it. It has exactly this mode.
+    """Write and fsync a segment under a temporary name, then rename it. The file has exactly this mode.
 
-    Raises `OSError` if that fails, on a full disk for example, and leaves no file behind.
+    Raises `OSError` on failure, for example on a full disk, and leaves no file behind.
     """
     layout: dict[str, dict[str, Any]] = {}
     offset = 0
@@ -176,7 +179,7 @@ def write_segment(
                 file.write(array.data.cast("B") if array.size else b"")
             file.truncate(start + offset)
             file.flush()
-            with suppress(OSError):  # without it the segment is verified whenever it is opened
+            with suppress(OSError):  # without this time, the segment is verified whenever it is opened
                 os.utime(file.fileno(), (written, written))
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -189,8 +192,8 @@ def write_segment(
 def open_segment(path: Path, *, verified: bool = False, in_memory_up_to: int | None = None) -> Segment:
     """Open a segment; `in_memory_up_to` is `IN_MEMORY_BYTES` unless given.
 
-    A small segment is read and verified, a large one is mapped. A mapped one is verified if `verified` asks for it or
-    if the file has changed since it was written. Raises `DamagedSegment` for a file that is inconsistent.
+    A small segment is read into memory and verified. A large one is mapped; it is verified only if `verified` is true
+    or if the file has changed since it was written. Raises `DamagedSegment` for an inconsistent file.
     """
     limit = IN_MEMORY_BYTES if in_memory_up_to is None else in_memory_up_to
     try:
@@ -233,9 +236,10 @@ def open_segment(path: Path, *, verified: bool = False, in_memory_up_to: int | N
 
 
 def read_arrays(read: Callable[[int, int], bytes], size: int, name: str, without: Collection[str] = ()) -> Built:
-    """The header and the arrays of a segment elsewhere, except some, verified.
+    """The header and the verified arrays of a segment that is stored outside of a file, except those in `without`.
 
-    `read(first, last)` gives its bytes in a range, and `size` is their number. Raises `DamagedSegment`.
+    `read(first, last)` returns the bytes of a range of the segment; `size` is the number of all its bytes. Raises
+    `DamagedSegment`.
     """
     try:
         fixed = read(0, _FIXED)
@@ -260,7 +264,7 @@ def _unreadable(path: Path, error: OSError) -> CorruptStore | StoreUnavailable:
 
 
 def _read(descriptor: int, size: int) -> Array:
-    """Read the file into memory: `size` bytes, or fewer if it was cut short meanwhile."""
+    """Read the file into memory: `size` bytes, or fewer if it was truncated meanwhile."""
     room = np.empty(size + _ALIGN, dtype=np.uint8)
     whole = room[-room.ctypes.data % _ALIGN :][:size]  # arrays are aligned as in a mapping
     place = 0
@@ -272,7 +276,7 @@ def _read(descriptor: int, size: int) -> Array:
 
 
 def _read_head(path: Path, source: int | Array, size: int) -> tuple[Mapping[str, Any], int]:
-    """The JSON at the head of a segment, from its file or its bytes, and where the arrays begin."""
+    """The JSON header of a segment, read from its file or its bytes, and the offset at which the arrays begin."""
 
     def read(first: int, last: int) -> bytes:
         return os.pread(source, last - first, first) if isinstance(source, int) else source[first:last].tobytes()
@@ -288,7 +292,7 @@ def _read_head(path: Path, source: int | Array, size: int) -> tuple[Mapping[str,
     content = json.loads(head)
     start = _aligned(end)
     if size != start + content["bytes"]:
-        raise DamagedSegment(f"index segment {path.name} is cut short or too long")
+        raise DamagedSegment(f"index segment {path.name} is truncated or too long")
     return content, start
 
 
@@ -305,7 +309,7 @@ def _places(path: Path, content: Mapping[str, Any], start: int, size: int) -> di
 
 
 def _verify(segment: Segment, written: object, thorough: bool) -> None:
-    """Raise `DamagedSegment` unless the arrays match their checksums, or the file is as it was written."""
+    """Raise `DamagedSegment` unless the arrays match their checksums or the file is as it was written."""
     path, file = segment.path, segment.file
     assert path is not None
     marked = file is not None and isinstance(written, int) and file.is_marked(written)
@@ -321,11 +325,11 @@ def _verify(segment: Segment, written: object, thorough: bool) -> None:
 
 
 def places_of(held: Array, first: int, wanted: Array) -> Array:
-    """The places of these keys in a segment's ascending keys, whose first is `first`; any place for a missing key.
+    """The places of these keys in a segment's ascending keys, whose first is `first`.
 
-    Every wanted key lies between the first and the last. Few numbers are missing between keys as a rule, so a key is
-    near the place that its distance from the first suggests; a binary search in cold memory takes three times as
-    long. Every result is a valid place, even if the keys are damaged.
+    A missing key gets an arbitrary valid place. Every wanted key lies between the first and the last key. As a rule,
+    few numbers are missing between keys, so the distance of a key from the first one predicts its place; a binary
+    search in cold memory takes three times as long. Every result is a valid place, even if the keys are damaged.
     """
     last = len(held) - 1
     places = np.minimum(wanted - first, last)  # np.clip takes four times as long for integers
@@ -340,7 +344,7 @@ def places_of(held: Array, first: int, wanted: Array) -> Array:
 def _mapped(descriptor: int, size: int) -> Array:
     """Map the file into memory.
 
-    MADV_RANDOM turns readahead off, which would read 186 MB for the first search of a million records.
+    MADV_RANDOM turns off readahead, which would read 186 MB for the first search of a million records.
     """
     pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     pages.madvise(mmap.MADV_RANDOM)

@@ -36,26 +36,26 @@ __all__ = [
     "without",
 ]
 
-# The document frequencies that are remembered: synonyms of query terms come up again and again.
+# The most document frequencies that are cached: queries repeat the synonyms of their terms.
 _MOST_COUNTED = 16_384
 _DAMAGE = "a text segment points outside of its own arrays: the index must be rebuilt"
 
 
 class TextIndex:
-    """Searches segments and tail as one corpus. A key may be in one of them only.
+    """Searches the segments and the tail as one corpus. A key may be in only one of them.
 
-    A search is exact, full BM25 if one of these holds:
+    A search is exact, full BM25 if one of these conditions holds:
 
     - `among` is given;
     - the index has at most `exact_documents` documents;
-    - the posting lists of the query's terms have at most `postings_budget` entries together.
+    - the posting lists of the query's terms together have at most `postings_budget` entries.
 
-    Otherwise the terms are read in descending order of weight (of the query, times the idf) while they fit into the
-    budget together, and of the next term the postings of the newest documents (the highest keys) that still fit. The
-    best `shortlist` documents (or `limit`, if that is more) by these postings, ties going to the newest, are scored
-    by all terms, and the best of them are the result. Their scores are exact full BM25 too. Documents may be missing
-    that have none of the heavier terms, or that rank beyond the shortlist by these. The result depends on the
-    documents only, not on their division between segments and tail.
+    Otherwise the search reads the terms in descending order of weight (the weight in the query, times the idf) until
+    the next one does not fit into the budget. Of that one it reads the postings of the newest documents (the highest
+    keys) that still fit. These postings select the best `shortlist` documents, or `limit` if that is more; ties go to
+    the newest. All terms score the selected documents, and the best of them are the result. Their scores are exact
+    full BM25 too. The result may lack documents that have none of the heavier terms, or that the heavier terms rank
+    below the shortlist. It depends on the documents only, not on their division between segments and tail.
 
     Each thread that searches keeps a buffer of about ten bytes per document. The first search of a large index reads
     two or three pages for each term and segment, the postings within the budget (six bytes each), and a page or two
@@ -100,7 +100,7 @@ class TextIndex:
 
     @property
     def bitmap_count(self) -> int:
-        """The number of posting lists that have a bitmap by now."""
+        """The number of posting lists that have a bitmap so far."""
         return sum(len(source.bitmaps) for source in self._segments)
 
     def search(
@@ -113,8 +113,9 @@ class TextIndex:
     ) -> tuple[Keys, Scores]:
         """Keys and scores of the documents that match best, best first, ties by ascending key.
 
-        `query` gives each term its weight, at least `SILENT`. `among` restricts the search to these keys, in
-        ascending order; the statistics stay those of all documents. A document with none of the terms is never found.
+        `query` maps each term to its weight, which is at least `SILENT`. `among` restricts the search to these keys,
+        in ascending order; the statistics remain those of all documents. A document with none of the terms is never
+        found.
         """
         if among is not None and not (among[1:] > among[:-1]).all():
             raise InvalidInput("the keys to search among must be in ascending order, each once")
@@ -155,8 +156,8 @@ class TextIndex:
         except IndexError as error:
             raise DamagedSegment(_DAMAGE) from error
         if len(places) < len(keys) or np.count_nonzero(places[1:] <= places[:-1]):  # rare
-            # Add, not assign: a key that moved from the tail to a segment still has a number in the tail, where it
-            # contributes nothing.
+            # Add instead of assigning: a key that moved from the tail to a segment still has a number in the tail,
+            # where it contributes nothing.
             found, table = table, np.zeros((len(query), len(keys)))
             np.add.at(table.T, places, found.T)
         return table, np.array(plan.weights), np.array(plan.frequencies, dtype=np.intp)
@@ -190,7 +191,7 @@ class TextIndex:
         return [counted.get(name, 0) + more for name, more in zip(names, tail, strict=True)]
 
     def _plan(self, query: Mapping[str, float], k1: float, b: float) -> QueryPlan:
-        """The plan of a query. The last two are kept: a question is searched and scored, and so are its links."""
+        """The plan of a query. Keeps the last two: a question is searched and then scored, and so are its links."""
         asked = (tuple(query.items()), k1, b, self._tail.changes)
         plan = self._plans.get(asked)
         if plan is None:

@@ -43,10 +43,10 @@ PostingList = tuple[int, int, int]
 A plain tuple: a query makes thirty for each segment, and a named tuple takes ten times as long to make.
 """
 
-# This many term lookups of a segment, the first ones, read few pages each; see `SegmentPostings.find_terms`. The
-# first query makes as many: for its own terms, for its synonyms, and twice for the terms of its associations.
+# The first lookups in a segment, this many, read few pages each; see `SegmentPostings.find_terms`. The first query
+# makes this number of lookups: for its own terms, for its synonyms, and twice for the terms of its associations.
 _COLD_LOOKUPS = 4
-# The lists seen once, before they get a bitmap, that are remembered per segment.
+# The most lists per segment that are remembered as used once; the second use gives a list its bitmap.
 _MOST_SEEN_ONCE = 4_096
 
 
@@ -140,15 +140,15 @@ class SegmentPostings:
         return list(zip(places, firsts, lasts, strict=True))
 
     def places_of(self, keys: Keys) -> Numbers:
-        """The places of these keys, which lie between the first and the last; any place for a missing key."""
+        """The places of these keys, which lie between the first and the last key; see `places_of` in segments.py."""
         return keys - self.first_key if self.gapless else places_of(self.keys, self.first_key, keys)
 
     def contributions(self, codes: Array, weight: _Weight, statistics: Statistics) -> Scores:
         """The weighted impacts of these codes.
 
-        They come from a table of all pairs, which is kept until the statistics change. A few codes are computed one
-        by one without a table: each write to the tail changes the statistics, and the table of a store of long
-        documents has thousands of pairs. The bits are the same.
+        They come from a table of all pairs, which is kept until the statistics change. The impacts of a few codes are
+        computed one by one without a table, with the same bits: each write to the tail changes the statistics, and
+        the table of a store of long documents has thousands of pairs.
         """
         is_known = self._table is not None and self._table[0] == statistics
         if not is_known and 2 * len(codes) < len(self._pair_lengths):
@@ -169,8 +169,8 @@ class SegmentPostings:
 class TailPostings:
     """The tail as one query sees it: a copy, documents numbered in order of their keys.
 
-    `held` is the number of its documents; `count` also counts removed ones whose slots are not freed yet. `lists` has
-    the postings of the query's terms, as `SegmentPostings.find_terms` returns them.
+    `held` is the number of its documents; `count` includes removed documents whose slots are not freed yet. `lists`
+    has the postings of the query's terms, as `SegmentPostings.find_terms` returns them.
     """
 
     __slots__ = (
@@ -217,7 +217,7 @@ class TailPostings:
         self._impacts: Scores | None = None
 
     def places_of(self, keys: Keys) -> Numbers:
-        """As in a segment. The later place counts for a key that was removed and added again."""
+        """The places of these keys, as in a segment. A key that was removed and added again gets the later place."""
         return self.keys.searchsorted(keys, side="right") - 1
 
     def contributions(self, codes: Array, weight: _Weight, statistics: Statistics) -> Scores:
@@ -236,15 +236,15 @@ Postings = SegmentPostings | TailPostings
 
 
 class PostingBitmaps:
-    """Common posting lists of one segment as bitmaps, which tell the place of a document in its list.
+    """Common posting lists of one segment as bitmaps, which give the place of a document in its list.
 
-    A bitmap has a bit for each document, and for each 64 of them the number of set bits before. A lookup takes 20 ns;
-    a search of the list itself, in cold memory, 100 to 190. A common term occurs in many queries, so its list gets a
-    bitmap in the second query that uses it, while there is room. Making one costs less than reading the list. A slot
-    is valid for the `arrays` of the time at which it was returned.
+    A bitmap has a bit for each document, and for each group of 64 documents the number of set bits before the group.
+    A lookup takes 20 ns; a search of the list itself, in cold memory, takes 100 to 190 ns. A common term occurs in
+    many queries, so its list gets a bitmap in the second query that uses it, if there is room. Making a bitmap costs
+    less than reading the list. A slot is valid only for the `arrays` at the time when the slot was returned.
 
-    A list is common if it has more than one in `common_share` of the documents. Without room for `fewest` bitmaps
-    none is made.
+    A list is common if it has more than one in `common_share` of the documents. If there is no room for `fewest`
+    bitmaps, none is made.
     """
 
     __slots__ = (
@@ -267,14 +267,14 @@ class PostingBitmaps:
         self._common_from = documents // common_share
         room = room_bytes // (12 * self._words) if documents else 0
         self._enabled = room >= fewest
-        # At most one for each common list: unused room would be spread over the heap and be touched in the end.
+        # At most one bitmap for each common list: unused room would be spread over the heap and touched eventually.
         self._room = min(room, lists, postings // (self._common_from + 1))
         self._slots: dict[tuple[int, int], int] = {}
         self._seen_once: dict[tuple[int, int], int] = {}  # the number of the query that used it
         self._refused = 0
         self._bits: Array | None = None
         self._before: Array | None = None
-        self.addresses = 0, 0, self._words  # of the bits and of the counts, and the words per bitmap
+        self.addresses = 0, 0, self._words  # the addresses of the bits and of the counts, and the words per bitmap
 
     def __len__(self) -> int:
         """The number of lists that have a bitmap."""
@@ -282,18 +282,21 @@ class PostingBitmaps:
 
     @property
     def arrays(self) -> tuple[Array | None, Array | None]:
-        """The arrays that slots index now."""
+        """The arrays that slots index at present."""
         return self._bits, self._before
 
     def make_room(self) -> None:
-        """Drop all bitmaps if many lists found no room. That costs less than tracking their use."""
+        """Drop all bitmaps if many lists found no room. That is cheaper than tracking the use of each bitmap."""
         if self._refused >= 4 * self._room:
             self._slots.clear()
             self._refused = 0
             self._bits = self._before = None
 
     def slot(self, documents: Array, first: int, last: int, query: int) -> int:
-        """The slot of a list's bitmap, made if it is due; -1 if the list has none. `query` is the query's number."""
+        """The slot of a list's bitmap, which is made if it is due; -1 if the list has none.
+
+        `query` is the number of the query.
+        """
         slot = self._slots.get((first, last))
         if slot is not None:
             return slot
@@ -323,7 +326,7 @@ class PostingBitmaps:
     def find(self, slots: Numbers, wanted: Array) -> tuple[Numbers, Numbers, Numbers]:
         """Which lists hold which of the wanted documents: places in `slots`, in `wanted`, and in the list.
 
-        Ordered by list.
+        The result is ordered by list.
         """
         assert self._bits is not None
         assert self._before is not None
@@ -343,7 +346,7 @@ class PostingBitmaps:
 def find_in_lists(
     documents: Array, lists: Sequence[tuple[float, PostingList]], wanted: Array
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """As `PostingBitmaps.find`, by binary search in the (weighted) lists themselves."""
+    """Does the same as `PostingBitmaps.find`, by binary search in the (weighted) lists themselves."""
     places = np.empty((len(lists), len(wanted)), dtype=np.intp)
     found = np.empty((len(lists), len(wanted)), dtype=np.bool_)
     for (_, (_, first, last)), at, hit in zip(lists, places, found, strict=True):
@@ -359,9 +362,9 @@ def find_in_lists(
 def find_hash(hashes: Array, wanted: int) -> int | None:
     """The place of a hash in ascending hashes; None if it is missing.
 
-    Hashes are spread evenly, so the value tells the place within a few times the square root of their number, and the
-    hash at that place tells it within a few places. A search of 200,000 hashes on disk touches one page or two, where
-    a binary search touches nine. Hashes that are spread unevenly are found too, by a binary search.
+    Hashes are spread evenly, so the value predicts the place to within a few times the square root of their number,
+    and the hash at that place predicts it to within a few places. A search of 200,000 hashes on disk touches one page
+    or two; a binary search touches nine. If the hashes are spread unevenly, a binary search finds them.
     """
     size = len(hashes)
     if not size:

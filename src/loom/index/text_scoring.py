@@ -1,8 +1,8 @@
-"""BM25 scores of a query: its terms as a plan, the sums of their contributions, and the best documents.
+"""BM25 scores of a query: the plan of its terms, the sums of their contributions, and the best documents.
 
-The plan reads segments and tail alike, through `text_postings.py`. On every path a score is the sum of its terms'
-contributions in the order of the plan, so its bits do not depend on how documents are divided between segments and
-tail.
+The plan reads segments and tail alike, through `text_postings.py`. On every path, a score is the sum of the
+contributions of its terms in the order of the plan, so its bits do not depend on how documents are divided between
+segments and tail.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ B = 0.4
 """BM25's saturation and length weights. Memories are short, so their length says little about them."""
 
 SILENT = 1e-6
-"""The weight of a term that is reported by `contributions` only: beside other terms it finds nothing and adds to no
-score."""
+"""The weight of a term that only `contributions` reports. Beside other terms it neither finds nor scores anything."""
 
 _LARGEST_WEIGHT = 1e6
-# Upper bounds are sums of a few rounded products. One part in 10^9 is far above their error and far below a score.
+# Upper bounds are sums of a few rounded products. One part in 10^9 is far more than their error and far less than a
+# difference in scores that matters.
 _SLACK = 1e-9
-# The score that a document must reach is that of the `limit`-th of this many times `limit` good documents. At 100,000
-# documents, 2 reads one or two more lists, and 6 takes as much time as it saves.
+# The score to reach is the `limit`-th highest in a sample of good documents. The sample has this many times `limit`
+# documents. At 100,000 documents, a factor of 2 reads one or two more lists, and 6 takes as much time as it saves.
 _SAMPLE_FACTOR = 5
-# Remaining documents are looked up once the terms left can add at most this share of the score to reach.
+# Documents are looked up once the terms that are left can add at most this share of the score to reach.
 _NEAR = 0.75
-# Looking a document up in a list costs as much as reading this many postings of the list.
+# Looking up a document in a list costs as much as reading this many postings of the list.
 _LOOKUP_COST = 8
-# Going over all sums costs as much as reading a posting for one in this many documents.
+# Scanning all sums costs as much as reading a posting for one in this many documents.
 _PASS_SHARE = 8
-# The terms that are looked up before documents that can no longer be among the best are dropped.
+# After this many terms are looked up, documents that can no longer be among the best are dropped.
 _TERMS_PER_LOOKUP = 4
-# Documents times lists of one lookup without kernels: its scratch of half a megabyte stays in the cache.
+# Documents times lists of one lookup without kernels. Its scratch buffer of half a megabyte stays in the cache.
 _LOOKUP_CELLS = 1 << 16
 
 _query_numbers = count()
@@ -75,11 +75,11 @@ class TextLimits(NamedTuple):
     exact_documents: int = 1 << 17
     shortlist: int = 1 << 7
     batch_postings: int = 4_096
-    """Terms are read together up to this many postings: a term costs 15 us, a posting 4 ns."""
+    """The most postings of terms that are read together: a term costs 15 us, a posting 4 ns."""
     dense_share: int = 16
-    """All sums are scanned once one in this many documents has a posting; before, the documents met are listed."""
+    """All sums are scanned once one in this many documents has a posting; until then, documents found are listed."""
     common_share: int = 32
-    """A list with more than one in this many documents of its segment is common, and may get a bitmap."""
+    """A list that has more than one in this many documents of its segment is common and may get a bitmap."""
     bitmap_bytes: int = 1 << 25
     """The memory of all bitmaps of an index."""
     fewest_bitmaps: int = 64
@@ -92,8 +92,8 @@ DEFAULT_LIMITS = TextLimits()
 class _Term(NamedTuple):
     """A query term that some document has.
 
-    `row` is its place in the query, `weight` includes the idf, and `bound` is the most it adds to a score. `lists`
-    are its postings, or those not read yet.
+    `row` is its place in the query, `weight` includes the idf, and `bound` is the most it can add to a score. `lists`
+    has its postings, or those that are not read yet.
     """
 
     row: int
@@ -263,7 +263,7 @@ class QueryPlan:
     ) -> Iterator[tuple[Numbers, Numbers, Scores]]:
         """Which (weighted) lists hold which of the wanted documents: list, document, contribution.
 
-        Ordered by list, in runs of lists that all have a bitmap or all have none.
+        The result is ordered by list, in runs of lists that all have a bitmap or all have none.
         """
         bitmaps = source.bitmaps
         slots = [-1] * len(lists)
@@ -291,11 +291,11 @@ class QueryPlan:
 
     @cached_property
     def _all_lists(self) -> PostingLists:
-        """The postings of all terms asked for, to be read or looked up."""
+        """The postings of all terms of the query, to be read or looked up."""
         return self._packed_lists(self._asked, with_bitmaps=True)
 
     def _packed_lists(self, terms: Iterable[_Term], with_bitmaps: bool) -> PostingLists:
-        """The postings of these terms, to be read or, `with_bitmaps` where there are any, to be looked up."""
+        """The postings of these terms, to be read, or `with_bitmaps` (where there are any) to be looked up."""
         sources = self._sources
         bitmaps = [source.bitmaps if with_bitmaps else None for source in sources]
         for one in bitmaps:
@@ -317,7 +317,7 @@ class QueryPlan:
     # Search
 
     def _search(self, limit: int, among: Numbers | None, exact: bool) -> tuple[Keys, Scores]:
-        """The best documents, among these numbers if given, within the postings budget unless `exact`."""
+        """The best documents, among these numbers if given. Keeps to the postings budget unless `exact`."""
         sums = _ScoreSums(self._bases[-1], among, self._limits.dense_share)
         try:
             numbers, scores = self._search_exactly(sums, limit) if exact else self._search_budget(sums, limit)
@@ -341,9 +341,10 @@ class QueryPlan:
     def _search_exactly(self, sums: _ScoreSums, limit: int) -> tuple[Numbers, Scores]:
         """The documents that can be among the best, and their scores.
 
-        The heaviest terms find a sample of good documents. The full scores of the sample give the score that one of
-        the best must reach (`goal`). Further terms are read until those left can add only a part of it, and few
-        documents are near enough to it to be looked up in the lists left.
+        The heaviest terms find a sample of good documents. The full scores of the sample give the score that a
+        document must reach to be among the best (`goal`). Further terms are read until the terms that are left can
+        add only a part of the goal. Few documents are then near enough to the goal to be looked up in the lists of
+        the other terms.
         """
         if sums.prefers_kernel(self._postings):
             sums.add_lists(self._all_lists.first(sum([len(term.lists) for term in self.terms])))
@@ -373,7 +374,7 @@ class QueryPlan:
         return np.concatenate((known, more)), np.concatenate((known_scores, more_scores))
 
     def _search_budget(self, sums: _ScoreSums, limit: int) -> tuple[Numbers, Scores]:
-        """As `_search_exactly`, but reads at most the postings budget and scores at most the shortlist."""
+        """Like `_search_exactly`, but reads at most the postings budget and scores at most the shortlist."""
         position, left = 0, self._limits.postings_budget
         while position < len(self.terms) and self.terms[position].frequency <= left:
             left -= self.terms[position].frequency
@@ -439,7 +440,7 @@ class QueryPlan:
     # The newest documents, by key
 
     def _newest(self, term: _Term, size: int) -> tuple[list[PostingList], list[PostingList]]:
-        """A term's postings of its `size` newest documents, and the others."""
+        """The postings of a term's `size` newest documents, and its other postings."""
         newer: list[PostingList] = []
         older: list[PostingList] = []
         for group in self._newest_first(term.lists):
@@ -504,8 +505,8 @@ def _packed_source(source: Postings, base: int, impacts: Scores) -> bytes:
 class _ScoreSums:
     """A sum of contributions for each document while terms are read, in this thread's buffer.
 
-    Keeps a list of the documents met while these are few, and scans all sums ("dense") once they are many. With
-    `among`, the sums of all other documents are minus infinity and stay so.
+    Lists the documents found while these are few, and scans all sums ("dense") once they are many. With `among`, the
+    sums of all other documents are minus infinity and stay so.
     """
 
     __slots__ = ("_cleared", "_dense", "_dense_share", "_filled", "_met", "_read", "_sums")
@@ -523,7 +524,7 @@ class _ScoreSums:
             self._sums[among] = 0.0
 
     def prefers_kernel(self, postings: int) -> bool:
-        """Whether this many more postings make the sums dense; a kernel then reads them."""
+        """Whether this many more postings would make the sums dense, so that a kernel should read them."""
         return kernels.active is not None and (
             self._dense or self._dense_share * (self._read + postings) > len(self._sums)
         )
@@ -552,7 +553,7 @@ class _ScoreSums:
             self._met.append(new)
 
     def leading(self, count: int) -> tuple[Numbers, Scores]:
-        """About `count` documents with the highest sums, or all that have one."""
+        """About `count` documents with the highest sums, or all documents that have a sum if these are fewer."""
         numbers, scores = self.select_all(self.threshold(count))
         if len(numbers) > 2 * count:  # equal sums
             chosen = np.argpartition(scores, len(scores) - count)[len(scores) - count :]
@@ -569,7 +570,7 @@ class _ScoreSums:
         return self._sums.take(numbers)
 
     def _documents(self) -> Numbers:
-        """The documents met, each once."""
+        """The documents found, each once."""
         if len(self._met) != 1:
             self._met = [np.concatenate(self._met)]
         return self._met[0]
@@ -610,7 +611,7 @@ class _ScoreSums:
         return selected
 
     def take_best(self, limit: int) -> tuple[Numbers, Scores]:
-        """The documents with the `limit` highest sums, and ties with the last. No sum may be read after this."""
+        """The documents with the `limit` highest sums, and those that tie with the last. Ends the use of the sums."""
         compiled = kernels.active
         if self._dense and compiled is not None:
             self._cleared = True

@@ -36,7 +36,7 @@ __all__ = [
 KIND = "text"
 FORMAT = 3
 LARGEST_FREQUENCY = 0xFFFF
-"""Higher term frequencies are stored as this one."""
+"""The highest term frequency that is stored; higher ones are stored as this value."""
 
 # The kernels read these types without conversion, so a file with other types is refused.
 _ARRAYS: dict[str, tuple[type[np.generic], ...]] = {
@@ -88,10 +88,10 @@ def build(documents: Iterable[tuple[int, Sequence[str]]], doc_values: Array | No
 
 
 def merge(segments: Sequence[Segment], *, postings_at_once: int = 1 << 20) -> Built:
-    """One segment with the documents of several, in any order. Raises `InvalidInput` if two hold the same key.
+    """One segment with the documents of several, given in any order.
 
     Copies whole posting lists, about `postings_at_once` postings at a time, so peak memory is little more than the
-    size of the new segment.
+    size of the new segment. Raises `InvalidInput` if two segments hold the same key.
     """
     parts = sorted((checked_arrays(segment) for segment in segments), key=_first_key)
     if not parts:
@@ -128,7 +128,7 @@ def merge(segments: Sequence[Segment], *, postings_at_once: int = 1 << 20) -> Bu
 def without(segment: Segment, keys: Collection[int]) -> Built:
     """The segment without these documents.
 
-    No posting, length or doc value of theirs remains, nor the hash of a term that only they had.
+    Their postings, lengths and doc values are gone, and so are the hashes of terms that only they had.
     """
     part = checked_arrays(segment)
     kept = ~np.isin(part["keys"], np.fromiter(keys, dtype=np.int64, count=len(keys)))
@@ -170,7 +170,7 @@ def checked_arrays(segment: Segment) -> Mapping[str, Array]:
         or sizes["pair_frequencies"] != sizes["pair_lengths"]
     ):
         raise DamagedSegment(f"the arrays of {name} do not fit together")
-    # These are read from the header, so that the pages of the keys are not read before they are needed.
+    # The first and the last key come from the header, so that the pages of the keys are read only when needed.
     first, last = (header.get("first_key"), header.get("last_key")) if sizes["keys"] else (0, 0)
     for number in (first, last, header.get("total_length")):
         if not isinstance(number, int) or not 0 <= number < 1 << 62:
@@ -181,7 +181,8 @@ def checked_arrays(segment: Segment) -> Mapping[str, Array]:
 def verify(segment: Segment) -> None:
     """Raise `DamagedSegment` unless the arrays of a segment agree with each other. Reads everything.
 
-    Merging and rewriting make new checksums, so the arrays must be right before. `open_segment` compares checksums.
+    Merging and rewriting compute new checksums, so the arrays must be verified before. `open_segment` compares the
+    checksums only.
     """
     part = checked_arrays(segment)
     header, keys, starts, documents = segment.header, part["keys"], part["starts"], part["documents"]
@@ -220,7 +221,7 @@ def run_starts(values: Array) -> npt.NDArray[np.bool_]:
 
 
 def _hash_ranges(parts: Sequence[Mapping[str, Array]], postings_at_once: int) -> Iterator[list[tuple[int, int]]]:
-    """The terms to merge in each step: a range of places for each part, the same range of hashes in all.
+    """The terms to merge in each step: a range of places for each part, which covers the same range of hashes in all.
 
     Hashes are spread evenly, so a step has about `postings_at_once` postings, and more only if one term has them.
     """

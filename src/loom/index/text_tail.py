@@ -1,6 +1,6 @@
 """The tail of the text index: postings, in memory, of the records that no segment holds yet.
 
-How they are scored is decided in `text_scoring.py`, for segments and tail alike.
+`text_scoring.py` decides how they are scored, for segments and tail alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EMPTY = TailPostings(0, 0, np.empty(0, dtype=np.int64), _NOTHING, _NOTHING, _NO
 class TextTail:
     """Postings of the records that no segment holds yet. Safe for use by several threads.
 
-    Leading slots of removed documents are freed once they are half of all slots and at least `trim_from`, or all.
+    Leading slots of removed documents are freed once they are all slots, or half of them and at least `trim_from`.
     """
 
     def __init__(self, *, trim_from: int = 1_024) -> None:
@@ -39,7 +39,7 @@ class TextTail:
         self._keys = array("q")
         self._lengths = array("I")
         self._first_slot = 0  # the slot of the first key; earlier slots are freed
-        self._dead = 0  # how many leading slots belong to removed documents
+        self._dead = 0  # the number of leading slots that belong to removed documents
         self._documents: dict[int, tuple[int, tuple[int, ...]]] = {}  # key -> slot, its term hashes
         self.total_length = 0
         """The number of terms of all documents."""
@@ -54,7 +54,7 @@ class TextTail:
             return list(self._documents)
 
     def add(self, key: int, terms: Sequence[str]) -> None:
-        """Add a document. Does nothing for a key that is already here, since a record never changes."""
+        """Add a document. Does nothing if the key is already in the tail, since a record never changes."""
         counts: Mapping[Any, int] = Counter(terms)
         hashes = tuple(map(term_hash, counts))
         if len(set(hashes)) < len(hashes):  # two of its terms collide: one posting holds both
@@ -86,7 +86,7 @@ class TextTail:
             self.total_length += len(terms)
 
     def remove(self, key: int) -> bool:
-        """Remove a document, and every term that only it has. Returns True if it was here."""
+        """Remove a document and every term that only it has. Returns True if the tail held it."""
         with self._lock:
             known = self._documents.pop(key, None)
             if known is None:
@@ -124,7 +124,7 @@ class TextTail:
     def view(self, hashes: Sequence[int]) -> TailPostings:
         """The tail at this moment: statistics, keys, and the postings of these terms."""
         with self._lock:
-            if not self._keys:  # the usual case while idle
+            if not self._keys:  # the usual case while the store is idle
                 return _EMPTY
             documents, total_length = len(self._documents), self.total_length
             keys: Keys = np.array(self._keys, dtype=np.int64)

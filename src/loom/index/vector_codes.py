@@ -1,7 +1,7 @@
-"""The forms of a vector: float16 as stored, 1-bit codes as scanned, and exact multiples as a query is compared.
+"""The forms of a vector: float16 for storage, 1-bit codes for scans, and exact multiples for the query.
 
-A code has one bit per coordinate of the rotated vector: its side of the centre. How vectors are laid out in segments
-is decided in `vector_segments.py`, and how they are searched in `vector_scoring.py`.
+A code has one bit per coordinate of the rotated vector: the side of the centre on which it lies. The layout of
+vectors in segments is defined in `vector_segments.py`, and the search in `vector_scoring.py`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ BLOCK_ROWS = 4_096
 """Rows that are widened to float32 at a time."""
 
 COARSE_WORDS = 3
-"""The words of each code that a scan reads. The others are read for the rows that it keeps."""
+"""The number of words of each code that a scan reads. The others are read only for the rows that the scan keeps."""
 
-# A code has at least this many bits. Shorter vectors are padded with zeros before the rotation, which turns the
-# surplus bits into further, differently mixed, views of the same vector.
+# A code has at least this many bits. Shorter vectors are padded with zeros before the rotation, which mixes all
+# coordinates into every bit, so the additional bits carry information too.
 _LEAST_BITS = 256
 
 UNIT_TOLERANCE = 2.0**-10
-"""A row whose length is nearer to one than this is not scaled.
+"""A row is not scaled if its length differs from one by less than this.
 
 Rounding a unit vector to float16 changes its length by at most 2**-11, so a rounded row is never changed again.
 """
@@ -69,8 +69,8 @@ _QUERY_STEP = 2.0**-27
 def unit_float16(vectors: Array) -> Halves:
     """The form in which vectors are stored and compared: unit length, rounded to float16.
 
-    Rows of unit length are only rounded, other rows are scaled first, and zero stays zero. Applying it again changes
-    nothing. Raises `InvalidInput` for values that are not finite.
+    Rows of unit length are only rounded; other rows are scaled first; zero stays zero. The function is idempotent.
+    Raises `InvalidInput` for values that are not finite.
     """
     if vectors.ndim != 2:
         raise InvalidInput(f"vectors must be a table of rows, not an array of {vectors.ndim} dimensions")
@@ -89,9 +89,9 @@ def unit_float16(vectors: Array) -> Halves:
 
 
 def unit_rows(vectors: Doubles) -> Doubles:
-    """The rows, of any magnitude, scaled to length one; zero stays zero."""
+    """The rows, which may have any magnitude, scaled to length one; zero stays zero."""
     if not np.isfinite(vectors).all():
-        raise InvalidInput("a vector holds a value that is not finite")
+        raise InvalidInput("a vector has a value that is not finite")
     largest = np.abs(vectors).max(axis=1, initial=0.0, keepdims=True)
     scaled = vectors / np.where(largest == 0.0, 1.0, largest)
     length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, np.newaxis]
@@ -102,7 +102,7 @@ def unit_rows(vectors: Doubles) -> Doubles:
 
 
 class Query(NamedTuple):
-    """A query of unit length, or zero, in the forms that a search needs.
+    """A query, which has unit length or is zero, in the forms that a search needs.
 
     The values of `exact` are multiples of 2**-27, so its products with float16 rows are exact in float64.
     """
@@ -118,7 +118,7 @@ def prepare_query(query: Array, dimensions: int) -> Query:
     if vector.shape != (dimensions,):
         raise WrongDimension(f"the query has shape {vector.shape}; the index has {dimensions} dimensions")
     square = float(vector @ vector)
-    # The fast path serves the vectors of embedders. The other one handles zero, huge, tiny and infinite values.
+    # The fast path is for the vectors of embedders. `unit_rows` handles zero, huge, tiny and infinite values.
     unit = vector / math.sqrt(square) if 1e-9 < square < 1e9 else unit_rows(vector[np.newaxis])[0]
     exact = np.rint(unit * (1.0 / _QUERY_STEP)) * _QUERY_STEP
     single = exact.astype(np.float32)
@@ -126,7 +126,7 @@ def prepare_query(query: Array, dimensions: int) -> Query:
 
 
 def rotate_query(query: Doubles) -> Floats:
-    """The `exact` form of a query, rotated as `rotate` does, to the same bits on every machine.
+    """The `exact` form of a query, rotated in the same way as by `rotate`, with the same bits on every machine.
 
     Computed in float64. After each transform every value is rounded to a multiple of `_QUERY_STEP`, as those of the
     query are, so all sums are exact in any order.
@@ -167,7 +167,7 @@ def centre_of(halves: Halves) -> Floats:
 
 
 def encode(halves: Halves, centre: Floats) -> tuple[Words, Words]:
-    """The codes of the vectors, as coarse and fine words: a bit per rotated coordinate, set above the centre.
+    """The codes of the vectors as coarse and fine words: a bit for each rotated coordinate, set above the centre.
 
     Coarse words are transposed, one row per word, so that a scan of all codes reads long contiguous arrays. The fine
     words of a code are contiguous, for the rows that are read again.

@@ -86,7 +86,7 @@ class VectorTail:
         return keys[:count].copy()
 
     def add(self, keys: npt.ArrayLike, vectors: Array) -> None:
-        """Append vectors under new keys. A key that is already here gets the new vector."""
+        """Append vectors under their keys. A key that is already in the tail gets the new vector."""
         added = np.asarray(keys, dtype=np.int64)
         rounded = unit_float16(vectors)
         if rounded.shape != (added.size, self.dimensions) or added.ndim != 1:
@@ -113,7 +113,7 @@ class VectorTail:
         self._content = (held, matrix, total)
 
     def remove(self, keys: Collection[int]) -> None:
-        """Remove these keys. Keys that are not here are ignored."""
+        """Remove these keys. Keys that are not in the tail are ignored."""
         held, matrix, count = self._content
         stays = ~np.isin(held[:count], np.fromiter(keys, dtype=np.int64, count=len(keys)))
         # New arrays: a running search keeps the old ones, and no removed vector stays in memory.
@@ -122,21 +122,21 @@ class VectorTail:
             self._content = (held[:count][stays], matrix[:count][stays], left)
 
     def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
-        """As `VectorIndex.search`, in the tail alone."""
+        """Search the tail alone; see `VectorIndex.search`."""
         return best([self.view(among)], prepare_query(query, self.dimensions), _checked(limit))
 
     def view(self, among: Keys | None = None) -> Nominated:
-        """The rows of this moment, of these ascending keys if given. Later changes do not affect it."""
+        """The present rows, or those of the ascending keys `among`. Later changes do not affect the result."""
         held, matrix, count = self._content
         rows = np.arange(count) if among is None else np.flatnonzero(is_among(held[:count], among))
         return Nominated(VectorRows(held, matrix), rows)
 
 
 class VectorIndex:
-    """Segments and a tail, searched as one. A key may be in one of them only.
+    """Searches segments and a tail as one. A key may be in only one of them.
 
-    Copies nothing: making one takes microseconds for segments of any size.
-    Raises `DamagedSegment` for a segment of other dimensions, another code version or another shape.
+    An index copies nothing: making one takes microseconds for segments of any size. Raises `DamagedSegment` for a
+    segment of other dimensions, another code version or another shape.
     """
 
     __slots__ = ("_fetch", "_last", "_limits", "_rows", "dimensions", "segments", "tail")
@@ -167,9 +167,9 @@ class VectorIndex:
 
         `among`, a sorted array, restricts the search to these keys and makes it exact. Otherwise the tail and small
         segments are searched exactly, and large segments by their codes, which finds at least 98 in 100 of the ten
-        nearest. Where large segments have more than half a million rows, only the clusters nearest to the query are
-        searched. Many keys in a segment without vectors are searched by their codes too. The score itself is always
-        exact. A zero vector has the cosine 0 to everything.
+        nearest vectors. If large segments have more than half a million rows, only the clusters nearest to the query
+        are searched. Many keys in a segment without vectors are searched by their codes too. A score is always exact.
+        A zero vector has the cosine 0 to every vector.
         """
         prepared, limit = self._prepared(query), _checked(limit)
         if among is not None:
@@ -221,13 +221,13 @@ class VectorIndex:
         return Fetched(found[order], held[order])
 
     def reading(self, fetch: Callable[[Keys], Fetched]) -> VectorIndex:
-        """The same index, which reads vectors that its segments lack with a function of ascending keys."""
+        """The same index; `fetch`, a function of ascending keys, reads the vectors that its segments lack."""
         if not any(own.has_codes_only for own in self._rows):
             return self
         return VectorIndex(self.dimensions, self.segments, self.tail, limits=self._limits, fetch=fetch)
 
     def _prepared(self, query: Array) -> Query:
-        """The query, prepared. The last one is kept, since a question is searched and then scored."""
+        """The forms of a query. Keeps those of the last one, since a question is searched and then scored."""
         wanted = np.asarray(query, dtype=np.float64)
         values = wanted.shape, wanted.tobytes()
         last = self._last

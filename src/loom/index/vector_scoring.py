@@ -1,4 +1,4 @@
-"""Searching vectors: rows nominated by their codes, and exact cosines of the rows nominated.
+"""The search for vectors: nominating rows by their codes, and the exact cosines of the nominated rows.
 
 The score of a vector has the same bits wherever the vector is stored, so moving a record from the tail into a
 segment, or merging segments, never changes a score. The layout of segments is defined in `vector_segments.py`.
@@ -45,27 +45,27 @@ __all__ = [
     "spans_to_scan",
 ]
 
-# How far beyond the last wanted row the two passes over codes reach, in standard deviations of their noise.
+# The distance beyond the last wanted row that the two passes over codes allow, in standard deviations of the noise.
 _COARSE_DEVIATIONS = 3.0
 _WEIGHTED_DEVIATIONS = 2.0
-# The rank that this is measured from is at least `_LEAST_WANTED` over all segments and `_LEAST_RANK` in each: the
-# nearest code alone says little. Of the ten nearest of 60,000 embedded sentences, 96.6 in 100 were found with 10 over
-# all segments, and 98.8 with 32.
+# The last wanted row has at least the rank `_LEAST_WANTED` over all segments and `_LEAST_RANK` in each of them, since
+# the nearest code alone says little. Of the ten nearest of 60,000 embedded sentences, 96.6 in 100 were found with
+# rank 10 over all segments, and 98.8 with rank 32.
 _LEAST_WANTED = 32
 _LEAST_RANK = 10
-# The most rows that each pass keeps over all segments, however many are equally near, and the number it may always
-# keep in a segment. Scoring a row reads a page or two of its file.
+# The most rows that each pass keeps over all segments, even if more rows are equally near, and the number that it may
+# always keep in a segment. Scoring a row reads one or two pages of its file.
 _MOST_KEPT = 4_096
 _LEAST_KEPT = 256
 _MOST_SCORED = 1_024
 _LEAST_SCORED = 64
-# Up to this many rows are all scored exactly. Of more, only those that are near in float32.
+# Up to this many rows are all scored exactly. Of a larger number, only those that are near in float32 are.
 _SCORED_AT_ONCE = 1_024
-# Columns per step of the scan: its scratch (128 KB) stays in the second-level cache.
+# Columns per step of the scan. Its scratch buffer (128 KB) stays in the second-level cache.
 _SCAN_BLOCK = 16_384
-# Values per product of a matrix and a query: 256 rows of 384, in cache when float16 is widened. Somewhere between
-# 384,000 and 768,000 values OpenBLAS starts its threads, and 2,000 x 384 cost 3.8 ms of CPU instead of 0.1 (measured
-# on two busy cores).
+# Values per product of a matrix and a query: 256 rows of 384, which stay in the cache while float16 is widened. With
+# 768,000 values (2,000 x 384), OpenBLAS starts its threads, and a product takes 3.8 ms of CPU time instead of 0.1
+# (measured on two busy cores); with 384,000 it does not.
 _PRODUCT_VALUES = 98_304
 # The bits of a float16, shifted into a float32, give a value that is too small by this factor.
 _HALF_SCALE = np.float32(2.0**112)
@@ -80,7 +80,7 @@ class VectorLimits(NamedTuple):
     exact_below: int = 1_024
     """Segments with fewer rows are scored whole: codes save little there."""
     most_scanned: int = 1 << 19
-    """The most rows whose codes are scanned (13 MB); of more rows, those of the nearest clusters.
+    """The most rows whose codes are scanned (13 MB). Of a larger number, those of the nearest clusters are scanned.
 
     Of the ten nearest of 60,000 embedded sentences, 99.3 in 100 were in the nearest half of the rows, and 96.9 in the
     nearest quarter.
@@ -98,14 +98,14 @@ class Nominated(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Vectors that were read elsewhere, of ascending keys; keys without a vector are missing."""
+    """Vectors of ascending keys that were read from another place; keys without a vector are missing."""
 
     keys: Keys
     vectors: Halves
 
 
 def completed(nominated: Sequence[Nominated], fetch: Callable[[Keys], Fetched]) -> list[Nominated]:
-    """The nominated rows, with the vectors of those that have codes only."""
+    """The nominated rows; `fetch` reads the vectors of those that have codes only."""
     lacking = [keys_of(own, rows) for own, rows in nominated if own.has_codes_only and rows.size]
     if not lacking:
         return [*nominated]
@@ -143,7 +143,7 @@ def _joined(parts: Sequence[Array], nothing: Array) -> Array:
 
 
 def _nearer(nominated: Sequence[Nominated], query: Query, limit: int) -> list[Nominated]:
-    """The rows that can be among the best by their products in float32, which take half the time."""
+    """The rows that can be among the best according to their products in float32, which take half the time."""
     products = [_single_products(own.vectors, rows, query.single) for own, rows in nominated]
     # A float32 product differs from the exact cosine by the rounding of the sum and by the length of the row.
     lowest = _nth_highest(products, limit) - 2 * (UNIT_TOLERANCE + query.exact.size * 2.0**-23)
@@ -184,10 +184,10 @@ def _single_products(vectors: Halves, rows: Rows, query: Floats) -> Floats:
 
 
 def _widened(halves: Halves) -> Floats:
-    """float16 as float32, exact but for the factor `_HALF_SCALE` that the values are too small by.
+    """The float16 values as float32. They are exact, but too small by the factor `_HALF_SCALE`.
 
-    numpy widens float16 values one by one: 210 us for 400 x 384. Shifting their bits into place as integers takes
-    50 us; the exponent is then too small by 112.
+    numpy widens float16 values one by one, which takes 210 us for 400 x 384. Shifting their bits into place as
+    integers takes 50 us, and leaves the exponent too small by 112.
     """
     wide = halves.view(np.int16).astype(np.int32)
     np.left_shift(wide, 13, out=wide)
@@ -197,7 +197,7 @@ def _widened(halves: Halves) -> Floats:
 
 
 def _product_slices(count: int, dimensions: int) -> Iterator[slice]:
-    """Slices of as many rows as one product may have."""
+    """Slices of the rows, each with the most rows that one product may have."""
     size = max(1, _PRODUCT_VALUES // dimensions)
     return (slice(start, min(count, start + size)) for start in range(0, count, size))
 
@@ -230,7 +230,7 @@ def is_among(keys: Keys, among: Keys) -> npt.NDArray[np.bool_]:
 
 
 def nearest_among(own: VectorRows, rows: Rows, query: Query, limit: int) -> Rows:
-    """Those of many rows of a segment with codes only that may be among the nearest, by their codes."""
+    """The rows that may be among the nearest, by their codes. The segment has codes only, and the rows are many."""
     rows = np.sort(rows)
     if rows.size <= _SCORED_AT_ONCE or query.is_zero:
         return rows
@@ -245,7 +245,7 @@ def nearest_among(own: VectorRows, rows: Rows, query: Query, limit: int) -> Rows
 def nominate(
     segments: Sequence[VectorRows], query: Query, limit: int, limits: VectorLimits = DEFAULT_LIMITS
 ) -> list[Nominated]:
-    """The rows of each segment that may be among the nearest: all of small segments, and of large ones by code."""
+    """The rows of each segment that may be among the nearest: all rows of small segments, selected ones of large."""
     large = [own for own in segments if own.keys.size >= limits.exact_below]
     nominated = [Nominated(own, np.arange(own.keys.size)) for own in segments if own.keys.size < limits.exact_below]
     if query.is_zero:
@@ -264,8 +264,8 @@ def nominate(
 def spans_to_scan(segments: Sequence[VectorRows], query: Query, most_scanned: int) -> list[Rows]:
     """The rows of each segment whose codes are scanned, as a table with a line (first row, end) for each range.
 
-    All rows; or if there are more than `most_scanned`, those of the clusters nearest to the query, and of the last
-    cluster that fits in part, the newest. A segment without clusters is small, and scanned in any case.
+    These are all rows, or at most about `most_scanned` of them: those of the clusters nearest to the query, and the
+    newest rows of the last cluster, which fits in part. A segment without clusters is small and always scanned.
     """
     whole = [np.array([(0, own.keys.size)]) for own in segments]
     if sum(own.keys.size for own in segments) <= most_scanned:
@@ -275,7 +275,7 @@ def spans_to_scan(segments: Sequence[VectorRows], query: Query, most_scanned: in
     clustered = [(number, own, cluster_ends(own)) for number, own in enumerate(segments) if own.cluster_ends.size]
     if not clustered:
         return whole
-    # Exact cosines, so that the same clusters are chosen with and without kernels.
+    # The cosines are exact, so that the same clusters are chosen with and without kernels.
     near = np.concatenate(
         [_cosines(own.cluster_centroids, np.arange(ends.size), query.exact) for _, own, ends in clustered]
     )
@@ -296,11 +296,11 @@ def spans_to_scan(segments: Sequence[VectorRows], query: Query, most_scanned: in
 def rows_by_code(own: VectorRows, spans: Rows, rotated: Floats, limit: int, share: float) -> Rows:
     """The rows of these spans that may be among the nearest, by two passes over their codes, ascending.
 
-    The coarse pass reads a part of every code; the weighted pass reads the whole codes of the rows left. Both
-    distances are noisy, and the noise is known: the number of differing bits is a sum of coin flips. A row is kept
-    while it is within some standard deviations of the last row wanted, so a query in a dense region keeps more rows
-    than another. `share` is the segment's part of all rows scanned, and twice that part of `limit` is wanted: the
-    whole limit from each segment would score far more rows than can be among the best.
+    The coarse pass reads a part of every code; the weighted pass reads the whole codes of the rows that are left.
+    Both distances are noisy, and the noise is known: the number of differing bits has a binomial distribution. A row
+    is kept if it is within a number of standard deviations of the last wanted row, so a query in a dense region keeps
+    more rows than one in a sparse region. `share` is the segment's part of all scanned rows, and twice that part of
+    `limit` is wanted: the whole limit from each segment would score far more rows than can be among the best.
     """
     count = int((spans[:, 1] - spans[:, 0]).sum())
     wanted = max(limit, _LEAST_WANTED)
@@ -329,7 +329,7 @@ def rows_by_code(own: VectorRows, spans: Rows, rotated: Floats, limit: int, shar
 
 
 def _levels(magnitudes: Floats) -> npt.NDArray[np.uint8]:
-    """Magnitudes rounded to two bits. A third bit raised the recall by 0.002 at most."""
+    """Magnitudes rounded to two bits. A third bit raised the share of nearest rows found by 0.002 at most."""
     step = 0.7 * (float(magnitudes.cumsum(dtype=np.float64)[-1]) / magnitudes.size)  # in order, as the kernel
     if step == 0.0:
         return np.ones(magnitudes.size, dtype=np.uint8)
@@ -337,16 +337,16 @@ def _levels(magnitudes: Floats) -> npt.NDArray[np.uint8]:
 
 
 def _slack(share: float, squares: float, deviations: float) -> float:
-    """This many standard deviations of a sum of weighted coin flips, of which `share` come up."""
+    """This many standard deviations of a weighted sum of random bits, each of which is 1 with probability `share`."""
     return deviations * math.sqrt(squares * share * max(0.0, 1.0 - share))
 
 
 def _rows_within(distances: npt.NDArray[np.uint8], rank: int, most: int) -> Rows:
     """The rows within the slack of the `rank`-th smallest coarse distance."""
     count = distances.size
-    # The array is folded, and the smallest of each fold is taken: the `rank`-th of these is the `rank`-th of all, or
-    # a little more if a fold holds two of them. It takes 9 us at 100,000 rows, a histogram 137. Rows of a fold are
-    # far apart, so records of one conversation do not hide each other.
+    # The array is divided into folds, and the smallest value of each is taken. The `rank`-th of these values is the
+    # `rank`-th of all, or a little more if two of the smallest are in one fold. This takes 9 us at 100,000 rows; a
+    # histogram takes 137 us. The rows of a fold are far apart, so records of one conversation do not hide each other.
     depth = max(1, count // (64 * rank))
     smallest = distances[: count // depth * depth].reshape(depth, -1).min(axis=0)
     nth = int(np.partition(smallest, rank - 1)[rank - 1])
@@ -360,7 +360,7 @@ def _rows_within(distances: npt.NDArray[np.uint8], rank: int, most: int) -> Rows
         near = distances <= radius
     rows = near.nonzero()[0]
     if rows.size > most:
-        # Thousands at the same distance, usually duplicates: keep the nearest, and of equal ones the first.
+        # Thousands of rows have the same distance, usually duplicates: keep the nearest, and the first among equals.
         rows = np.sort(rows[np.argsort(distances[rows], kind="stable")[:most]])
     return rows
 

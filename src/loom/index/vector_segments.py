@@ -56,7 +56,7 @@ KIND = "vectors"
 CODES_ONLY = "codes_only"
 """In the header of a segment without its vectors, which are read elsewhere when a search needs them."""
 CODE_VERSION = 3
-"""Changes whenever the same vectors would give another segment. Segments of another version are rebuilt."""
+"""Raised whenever the same vectors would result in a different segment. Segments of another version are rebuilt."""
 
 # k-means runs on this many rows per cluster, for this many rounds.
 _SAMPLE_ROWS = 32
@@ -123,7 +123,7 @@ def merge(segments: Sequence[Segment], clustering: Clustering = DEFAULT_CLUSTERI
 def without(segment: Segment, keys: Collection[int]) -> Built:
     """The segment as if these keys had never been in it. Keys that it does not hold are ignored.
 
-    Centre, codes and centroids are computed again, since a mean still depends on the removed vectors.
+    The centre, the codes and the centroids are computed again, since the old means depend on the removed vectors.
     """
     check(segment)
     held = segment.arrays["keys"]
@@ -313,7 +313,8 @@ def check_dimensions(segment: Segment, dimensions: int) -> None:
 def verify(segment: Segment) -> None:
     """Raise `DamagedSegment` unless the arrays of a segment agree with each other. Reads everything.
 
-    Merging and rewriting make new checksums, so the arrays must be right before. `open_segment` compares checksums.
+    Merging and rewriting compute new checksums, so the arrays must be verified before. `open_segment` compares the
+    checksums only.
     """
     check(segment)
     own, header = vector_rows(segment), segment.header
@@ -333,5 +334,5 @@ def verify(segment: Segment) -> None:
 
 
 def _are_finite(halves: Halves) -> bool:
-    """Whether no value is NaN or infinite: a set exponent. numpy's own test takes ten times as long for float16."""
+    """Whether no exponent marks a NaN or an infinity. numpy's own test takes ten times as long for float16."""
     return int((halves.view(np.uint16) & np.uint16(0x7C00)).max(initial=0)) < 0x7C00

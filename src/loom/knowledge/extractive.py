@@ -309,7 +309,7 @@ def _value(one: CandidateFact) -> float:
         weight = WEIGHTS[TYPES[name]]
         value += probability * (weight**_KEPT_POWER if weight >= KEEP_FROM - 1e-9 else weight * _LESSER)
     if one.fact.kind not in TYPES.values():
-        # Changed files and test results are no type of the marked dialogues that the weights were learned from.
+        # Changed files and test results are no part of the annotated dialogues from which the weights were learned.
         value = max(value, one.worth * WEIGHTS[one.fact.kind])
     return value
 

@@ -92,7 +92,7 @@ class FidelityChecker:
         the default is `keywords`.
         """
         if isinstance(originals, str):
-            raise InvalidInput("the originals are a list of texts, not one text")
+            raise InvalidInput("the originals must be a list of texts, not one text")
         retention, lost = _retention(merged, originals, keywords if words is None else words)
         similarity = _mean_cosine(merged_embedding, embeddings)
         if similarity is None:
@@ -130,7 +130,7 @@ def unit_vector(vector: npt.ArrayLike | None) -> Vector | None:
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("an embedding is a flat list of numbers") from None
     if values.ndim != 1:
-        raise InvalidInput(f"an embedding is a flat list of numbers, not of shape {values.shape}")
+        raise InvalidInput(f"an embedding must be a flat list of numbers, not of shape {values.shape}")
     largest = float(np.max(np.abs(values), initial=0.0))
     if not math.isfinite(largest) or largest == 0.0:
         return None

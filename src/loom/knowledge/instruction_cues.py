@@ -93,7 +93,7 @@ _HABITS = (
     "store|save|plan|schedule|meet|opt|lean|aim|trust|want|stay|favou?r|learn|study|invest|handle|format|name|sign"
 )
 
-# Words with which a general instruction does not begin.
+# Words that do not begin a general instruction.
 _DEFINITE = (
     r"(?:the|this|that|these|those|it|its|i|we|you|he|she|they|my|your|our|his|her|their|there|here|what|which|who|"
     r"how|why|"
@@ -117,7 +117,7 @@ _AT_THIS = (
     r"the (?:first|second|third|last|next|other|one|same|following|new|old|current|attached)\b|(?:page|line|row|step|"
     r"section|chapter|column) \d)"
 )
-# Words after a condition that begin no instruction.
+# Words after a condition that do not begin an instruction.
 _NO_ORDER = (
     r"(?:i|it|we|you|he|she|they|the|this|that|these|those|there|what|how|why|which|who|is|are|was|were|can|could|"
     r"would|"

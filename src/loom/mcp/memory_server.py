@@ -53,9 +53,8 @@ class MemoryHolder:
         self._begun = False
 
     def begin(self) -> None:
-        """Import the memory in a thread, and open the store if it exists; else the first call creates it. A failure
-        is
-        raised by `get`, which tries again."""
+        """Import the memory in a thread, and open the store if it exists; otherwise the first call creates it. `get`
+        tries again after a failure, and raises its error."""
         if not self._begun:
             self._begun = True
             threading.Thread(target=self._try, daemon=True).start()

@@ -48,7 +48,7 @@ class CompactionConfig:
     less than 0.1. Records below `min_importance` are not summarised.
 
     Above `trigger_threshold`, a share of the tier's budget, smaller stretches are summarised too, until
-    `target_ratio` is reached. A memory does so by itself at most once in `cooldown_seconds`.
+    `target_ratio` is reached. The background worker does this at most once in `cooldown_seconds`.
     """
 
     trigger_threshold: float = 0.8
@@ -154,9 +154,9 @@ class MemoryCompactor:
     ) -> CompactionResult:
         """Summarise every block, oldest first; then smaller stretches, until the tier is at its target.
 
-        `publish` opens the transactions it writes with; by default the store's own. Stretches whose first record is
-        in `leave` are skipped, and at most `most` are summarised. `fail` is called for a stretch that cannot be
-        summarised, and the others go on; without it the error is raised.
+        `publish` opens the transactions for writing; by default, the store does. Stretches whose first record is in
+        `leave` are skipped, and at most `most` are summarised. If a stretch cannot be summarised, `fail` is called
+        and the others follow; without `fail`, the error is raised.
         """
         publish = publish or self._memory.store.transaction
         before = after = self._usage()
@@ -193,8 +193,9 @@ class MemoryCompactor:
     def renew(self, id: str, publish: Publish | None = None) -> str | None:
         """Summarise the current versions of a summary's sources again, and replace the old summary.
 
-        Returns the id of the new one. Returns None if the old one no longer holds or was not made by the memory, or
-        if the new one is not faithful enough: then the old one is withdrawn, and its sources return to their places.
+        Returns the id of the new one. Returns None if the old one is no longer in force or was not made by the
+        memory. Also returns None if the new one is not faithful enough; the old one is then withdrawn, and its
+        sources return to their places.
         """
         store, tiers = self._memory.store, self._memory.tiers
         old = store.get(id)
@@ -229,8 +230,8 @@ class MemoryCompactor:
     def _stretches(self) -> list[_Stretch]:
         """The residents that were never summarised, by session and in the order of writing, oldest first.
 
-        A remainder of a session that is too small for a summary of its own is summarised again with the session's
-        summary.
+        If the rest of a session is too small for a separate summary, it is summarised together with the sources of
+        the session's earlier summary.
         """
         store, node = self._memory.store, self._memory.tiers.node
         sizes = store.sizes(node, MemoryTier.L3)

@@ -53,7 +53,7 @@ __all__ = ["Derivation", "UndoResult"]
 
 log = logging.getLogger("loom.worker")
 
-# The numbers of records from which one piece of work derives facts, and of jobs that it takes.
+# The most records from which one piece of work derives facts, and the most jobs that it takes.
 _BATCH = 64
 _JOBS = 16
 # The number of blocks of the archive that one piece of work summarises, in about three seconds.
@@ -295,7 +295,7 @@ class Derivation:
 
     @staticmethod
     def _leave_unconfirmed(transaction: Transaction, read: Sequence[_Read]) -> set[int]:
-        """Mark the imported records whose instructions wait to be confirmed; unmark the others."""
+        """Mark the imported records that have unconfirmed instructions; unmark the others."""
         waiting: set[int] = set()
         for node in {one.record.node for one in read}:
             imported = transaction.sizes(node, UNCONFIRMED, [one.record.seq for one in read])
@@ -314,8 +314,8 @@ class Derivation:
     def _is_among_people(self, record: Record) -> bool:
         """Whether a record is part of a conversation between people, whose wishes are not meant for an assistant.
 
-        It is if turns of others surround it and none is by an assistant or a tool. Treating people's preferences as
-        instructions cost 4 points of evidence in LoCoMo's prompts of 2,000 tokens.
+        It is if turns of other speakers surround it, and none of them is by an assistant or a tool. Treating people's
+        preferences as instructions cost 4 points of evidence in LoCoMo's prompts of 2,000 tokens.
         """
         if record.session_id is None or record.name is None:
             return False
@@ -421,7 +421,7 @@ class Derivation:
 
         `lenders` are the ids of the other records from which the fact was derived.
 
-        A fact that can have only one value is a chain of versions under one id; the newest version holds.
+        A fact that can have only one value is a chain of versions under one id; the newest version is valid.
         """
         outdated: Record | None = None
         if fact.revises is not None:
@@ -439,7 +439,7 @@ class Derivation:
             if (same and (known.superseded_at is None or older)) or transaction.draws_on(id, source.id):
                 transaction.derive(id, [source.id, *lenders])
                 return None
-            if older:  # it comes late, and is stored as the value of its time
+            if older:  # the fact arrives late, and is stored as the value at its own time
                 id = digest_id("fact", source.node, f"{fact.key}={fact.value} {source.id}")
                 written = transaction.append([self._draft(id, fact, source, lenders)])[0]
                 if written.created:
@@ -587,7 +587,7 @@ class Derivation:
         return False
 
     def _faithful(self, merge: Merge) -> bool:
-        """Whether the embedding of the merged text is close to that of every member, as their centroid always is."""
+        """Whether the embedding of the merged text is close to that of every member."""
         if self._embedder is None:
             return True
         (vector,) = embed_texts(self._embedder, [merge.content])
@@ -625,8 +625,8 @@ class Derivation:
     # -- reversing -------------------------------------------------------------------------------------
 
     def undo(self, id: str) -> UndoResult:
-        """Withdraw a derived record: a summary, a merged fact, a fact, an instruction. The records that it replaced
-        return.
+        """Withdraw a derived record: a summary, a merged fact, a fact or an instruction. The records that it replaced
+        return to their places.
 
         It stays in the log as a withdrawn record, and is not derived again from the same sources.
         """
@@ -635,7 +635,7 @@ class Derivation:
             raise NotFound(f"there is no memory with the id {id!r}")
         with self._store.transaction() as transaction:
             if not transaction.is_drawn(record.seq):
-                raise InvalidInput(f"{id!r} was remembered, not drawn from other memories; use forget() to remove it")
+                raise InvalidInput(f"{id!r} is not derived from other memories; use forget() to remove it")
             sources = transaction.sources(id) if transaction.is_drawn(record.seq, replacing=True) else []
             if not transaction.supersede(record.seq, record.seq, self._store.clock()):
                 raise InvalidInput(f"{id!r} is no longer in force; there is nothing to undo")

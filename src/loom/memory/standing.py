@@ -1,8 +1,7 @@
-"""The standing instructions of a node: store them, end those that a later turn changes or withdraws, and list those
-in force.
+"""Stores, ends and lists the standing instructions of a node.
 
 Each is a record of kind `instruction` that names its source. Instructions in force reside in the place `STANDING`, so
-reading them does not depend on the size of the memory. `loom.knowledge.instructions` finds them in a text.
+the time to read them does not depend on the size of the memory. `loom.knowledge.instructions` finds them in a text.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class StandingInstructions:
     def __init__(
         self, store: Store, node: str, counter: TokenCounter, embed: Callable[[str], Vector | None] = lambda _: None
     ) -> None:
-        """`embed` gives the vector of a question, or None without an embedder."""
+        """`embed` returns the vector of a question, or None without an embedder."""
         self._store = store
         self._node = node
         self._counter = counter
@@ -216,10 +215,10 @@ class StandingInstructions:
         """End an instruction by its id. It stays in the log, and is not derived again from the same words."""
         record = self._store.get(id)
         if record is None:
-            raise NotFound(f"there is no memory with the id {id!r}; instructions() lists those that hold")
+            raise NotFound(f"there is no memory with the id {id!r}; instructions() lists those in force")
         if record.kind != MemoryType.INSTRUCTION:
             raise InvalidInput(
-                f"{id!r} is a {record.kind}, not a standing instruction; instructions() lists those that hold, and "
+                f"{id!r} is a {record.kind}, not a standing instruction; instructions() lists those in force, and "
                 "forget() removes any memory"
             )
         now = self._store.clock()
@@ -234,7 +233,7 @@ class StandingInstructions:
     # -- confirming --------------------------------------------------------------------------------------
 
     def unconfirmed(self, limit: int) -> list[Instruction]:
-        """The instructions of imported messages that wait to be confirmed, the last imported first.
+        """The unconfirmed instructions of imported messages, the last imported first.
 
         They have no records of their own yet: the id of each is the id of its message.
         """
@@ -259,8 +258,8 @@ class StandingInstructions:
                 raise NotFound(f"there is no memory with the id {id!r}; instructions(unconfirmed=True) lists them")
             if not transaction.leave([record.seq], UNCONFIRMED, record.node, "confirmed"):
                 raise InvalidInput(
-                    f"{id!r} is no imported message that waits to be confirmed; instructions(unconfirmed=True) lists "
-                    "them"
+                    f"{id!r} is not an imported message that waits for confirmation; "
+                    "instructions(unconfirmed=True) lists those that do"
                 )
             found = found_in(record)
             self.keep(transaction, record, found)
@@ -322,13 +321,13 @@ def _withdrawal(record: Record, source: str, at: datetime) -> Draft:
 
 
 def digest_id(kind: str, *parts: object) -> str:
-    """The id of a derived record: the same for the same parts, and without their words."""
+    """The id of a derived record. It is the same for the same parts, and does not contain their words."""
     named = "\0".join(map(str, parts)).encode()
     return f"{kind}_{hashlib.blake2b(named, digest_size=13).hexdigest()}"
 
 
 def _instruction_id(source: Record, found: StandingInstruction) -> str:
-    """The id of an instruction: the same for the same words of a node (and of a session). It does not contain the
-    words."""
+    """The id of an instruction. It is the same for the same words of a node (and of a session), and does not contain
+    the words."""
     where = (source.session_id or "") if found.scope is InstructionScope.SESSION else ""
     return digest_id("instruction", source.node, where, found.kind, normal_form(found.text))

@@ -84,7 +84,7 @@ class VectorMirror:
             ) from error
 
     def nearest(self, index: VectorIndex, vector: Vector, count: int, among: Keys | None) -> tuple[Keys, Scores]:
-        """The records nearest to a vector, by the caller's store, or by our own index if that fails.
+        """The records nearest to a vector, by the caller's store, or by our own index if that store fails.
 
         If a few records are given, our own index is used, because it is exact.
         """

@@ -144,7 +144,7 @@ def _unit(vector: npt.ArrayLike) -> Vector:
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput("a vector is a flat list of numbers") from None
     if values.ndim != 1 or not len(values):
-        raise InvalidInput(f"a vector is a flat list of numbers, not of shape {values.shape}")
+        raise InvalidInput(f"a vector must be a flat list of numbers, not of shape {values.shape}")
     length = float(np.sqrt(np.einsum("i,i->", values, values, dtype=np.float64)))
     if not np.isfinite(length) or length == 0:
         raise InvalidInput("a vector of zeros, or with NaN or infinity in it, has no direction")

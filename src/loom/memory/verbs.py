@@ -1,4 +1,4 @@
-"""The verbs of a memory: remember, recall, derive, move and forget. They are written once, here.
+"""The verbs of a memory: remember, recall, derive, move and forget.
 
 `LoomMemory`, `MemoryManager` and `Memory` have all of them under these names. `LoomMemory` adds the names of the
 design documents. Opening and closing are here too.
@@ -340,15 +340,15 @@ class MemoryVerbs(Closing):
         `session_id`, `created_at`, `importance`, `metadata`, `trust`, `kind` and `dimensions`. Fields of a message
         override them.
 
-        Returns when it is committed. The same id and text again changes nothing. Another text under an existing id
-        raises `IdConflict` (use `update`). A `Task` whose status, result or error changed becomes the next version of
-        its id. `trust` is user, agent, tool, web or unknown; the default follows from the role, and messages with
-        tool results have the trust tool.
+        Returns when it is committed. Remembering the same text under the same id again changes nothing. Another text
+        under an existing id raises `IdConflict` (use `update`). A `Task` whose status, result or error changed
+        becomes the next version of its id. `trust` is user, agent, tool, web or unknown; the default follows from the
+        role, and messages with tool results have the trust tool.
         """
         said = attributes_of("remember", attributes)
         if isinstance(what, list | tuple):
             if id is not None:
-                raise InvalidInput("one id cannot name a list; give each message an 'id' of its own")
+                raise InvalidInput("one id cannot name a list; give each message its own 'id'")
             return self._tiers.write([self._drafter.draft(item, None, said) for item in what])
         return self._tiers.write([self._drafter.draft(what, id, said, count_later=True)])[0]
 
@@ -362,7 +362,7 @@ class MemoryVerbs(Closing):
     ) -> Receipt:
         """Store a new version of a memory. Earlier versions stay, for `history` and `as_of`.
 
-        Values that are not given stay the same, the text too.
+        Values that are not given are unchanged, including the text.
         """
         if text is None and metadata is None and importance is None:
             raise InvalidInput("update() needs a new text, new metadata or a new importance; none of them was given")
@@ -385,7 +385,7 @@ class MemoryVerbs(Closing):
         return self._tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
 
     def _on_task(self, task: Task) -> None:
-        """Store a task from the bus. The same task again is not a second memory; our own alarms are ignored.
+        """Store a task from the bus. The same task is stored only once; this memory's own alarms are ignored.
 
         A task that names only other nodes of this namespace belongs to them.
         """
@@ -393,7 +393,7 @@ class MemoryVerbs(Closing):
             return
         named = {task.source_agent, task.target_agent} - {""}
         try:
-            # Looked up by name: a tree may have a thousand nodes, and each of them hears every task.
+            # Look up the names, because a tree may have a thousand nodes, each of which receives every task.
             if self._node in named or not any(self._store.settings(name) for name in named):
                 self.remember(task)
         except Closed:
@@ -522,7 +522,7 @@ class MemoryVerbs(Closing):
     def _standing_turns(self, question: str) -> dict[int, float]:
         """The turns in which the user gave instructions whose condition a question meets: sequence numbers with
         strengths."""
-        # Without any, nothing is imported: a fork during an import would leave the child waiting.
+        # Without instructions, no module is imported: a fork during an import would leave the child waiting.
         if not self._store.sizes(self._node, STANDING) or asks_about_the_past(question):
             return {}
         applying = self.standing.applying(question)
@@ -683,12 +683,12 @@ class MemoryVerbs(Closing):
         history: bool = False,
         unconfirmed: bool = False,
     ) -> builtins.list[Instruction]:
-        """The standing instructions and preferences of the user that hold, the newest first.
+        """The user's standing instructions and preferences that are in force, newest first.
 
-        With a question, those whose condition it meets, best first. With a `session_id`, also those that hold in that
-        session alone. With `history`, also those that were changed or withdrawn. With `unconfirmed`, instead those of
-        imported messages, which do not hold until `confirm`; the id of each is that of its message. They are derived
-        in the background from the user's own words (`flush` waits for it).
+        With a question, those whose condition it meets, best first. With a `session_id`, also those of that session
+        alone. With `history`, also those that were changed or withdrawn. With `unconfirmed`, only those of imported
+        messages, which are not in force until `confirm`; the id of each is that of its message. Instructions are
+        derived in the background from the user's own words (`flush` waits for that).
         """
         if unconfirmed:
             if question is not None or history:
@@ -709,7 +709,7 @@ class MemoryVerbs(Closing):
         return [one.instruction for one, _ in self.standing.applying(asked, session_id)[:limit]]
 
     def _question_vector(self, question: str) -> Vector | None:
-        """The vector of a question. The last two are kept: a prompt asks for one twice, and for its topic."""
+        """The vector of a question. Keeps the last two, since a prompt needs two of them repeatedly."""
         if self._embedder is None:
             return None
         for text, vector in self._asked:
@@ -720,18 +720,17 @@ class MemoryVerbs(Closing):
         return vector
 
     def confirm(self, id: str) -> builtins.list[Instruction]:
-        """Let the standing instructions of an imported message hold: those of `instructions(unconfirmed=True)`.
+        """Put the standing instructions of an imported message into force: those of `instructions(unconfirmed=True)`.
 
-        No imported instruction is in force before. Takes the id of the message; raises `InvalidInput` if that message
-        has no waiting instructions.
+        Takes the id of the message; raises `InvalidInput` if that message has no unconfirmed instructions.
         """
         return self.standing.confirm(checked_id("confirm", id))
 
     def withdraw(self, id: str) -> Instruction:
-        """End a standing instruction; it as it was. `instructions` lists the ids.
+        """End a standing instruction and return it. `instructions` lists the ids.
 
-        It stays in the log for `instructions(history=True)`. Saying it again makes it hold again; `forget` of its
-        source removes it for good.
+        It stays in the log for `instructions(history=True)`. If the user says it again, it is in force again;
+        forgetting its source removes it for good.
         """
         return self.standing.withdraw(checked_id("withdraw", id))
 
@@ -766,14 +765,14 @@ class MemoryVerbs(Closing):
         return found
 
     def compact(self) -> CompactionResult:
-        """Summarise stretches of the archive tier now, down to its target. The background worker does so when
-        needed."""
+        """Summarise stretches of the archive tier now, until it is down to its target. The background worker also
+        does this when needed."""
         return self.compactor.compact()
 
     def undo(self, id: str) -> UndoResult:
         """Withdraw a derived summary, merged fact or fact.
 
-        Its sources take their places again. The originals were never changed.
+        Its sources take their places again. The original records were never changed.
         """
         return self.derivation.undo(checked_id("undo", id))
 
@@ -817,7 +816,7 @@ class MemoryVerbs(Closing):
         """Remove memories for good: every version, every index entry, everything derived from them.
 
         Takes an id, several ids, or filters. The receipt counts what was removed; it is falsy if nothing matched.
-        Existing backups and exports are out of its reach.
+        Existing backups, snapshots and exports still contain the memories.
         """
         if id is not None:
             if not isinstance(id, Iterable):
@@ -826,7 +825,7 @@ class MemoryVerbs(Closing):
         filters["history"] = True
         wanted = Filter.of("forget", **filters)
         if not replace(wanted, where=wanted.where or None, history=False).narrows:
-            raise InvalidInput("forget() needs an id or a filter; it never forgets everything by accident")
+            raise InvalidInput("forget() needs an id or a filter, so that nothing is forgotten by accident")
         checked_number(timeout_s, "forget(timeout_s=)", 0)
         self._tiers.clear_cache()
         receipt = self._store.forget(wanted, timeout_s)
@@ -861,7 +860,7 @@ class MemoryVerbs(Closing):
 
     @property
     def retention(self) -> Retention | None:
-        """The retention rule; None by default, without one."""
+        """The retention rule; None if there is none, which is the default."""
         return self._store.retention
 
     def set_retention(self, retention: Retention | None) -> None:
@@ -921,7 +920,7 @@ class MemoryVerbs(Closing):
 
         It holds all tiers, versions, uses, facts, entries and vectors of its namespace, or of the namespaces named.
         With a `parent`, only the changes since that snapshot; restoring then needs the whole chain. `loom.restore`
-        makes a new memory file from it. A snapshot is out of the reach of a later `forget`.
+        makes a new memory file from it. Memories that are forgotten later stay in the snapshot.
         """
         from loom.snapshots.taking import take
 
@@ -937,8 +936,9 @@ class MemoryVerbs(Closing):
         """Add the content of a snapshot to this memory: all of it, or nothing if an error occurs.
 
         Several paths are a chain, the full snapshot first. `namespace` names the namespace in the snapshot if there
-        are several or it has another name. Content that is already here is not duplicated. An id with another text
-        here raises `IdConflict`. Content that was forgotten here since stays forgotten, unless `forgotten` is True.
+        are several or it has another name. Content that is already present is not duplicated. An id with another text
+        in this memory raises `IdConflict`. Content that this memory has forgotten since stays forgotten, unless
+        `forgotten` is True.
         """
         from loom.snapshots.merging import restore_into
 
@@ -952,9 +952,9 @@ class MemoryVerbs(Closing):
         )
 
     def archive(self, before: datetime | str | None = None) -> ArchiveStats:
-        """Compress the text of everything stored before a time (now). Reads are unaffected.
+        """Compress the text of everything stored before a time (default: now). Reads are unaffected.
 
-        A memory does so by itself after `archive_after_days`. The next `vacuum` shrinks the file.
+        A memory also does this by itself after `archive_after_days`. The next `vacuum` shrinks the file.
         """
         return self._store.archive(None if before is None else checked_time(before, "before"))
 
@@ -1019,7 +1019,7 @@ class MemoryVerbs(Closing):
 def checked_id(verb: str, given: object, what: str = "an id") -> str:
     """A text that was given to a verb as an id or a question."""
     if not isinstance(given, str):
-        raise InvalidInput(f"{verb}() takes {what}, and {what} is a text, not {type(given).__name__}")
+        raise InvalidInput(f"{verb}() takes {what}, and {what} must be a text, not {type(given).__name__}")
     return given
 
 
@@ -1044,7 +1044,7 @@ def _check_options(name: str, given: Iterable[str]) -> None:
     for option in given:
         if option not in known:
             raise InvalidInput(
-                f"{name}() takes no option {option!r}; {closest(option, known)}the options are "
+                f"{name}() has no option {option!r}; {closest(option, known)}the options are "
                 f"{', '.join(sorted(known))}"
             )
 

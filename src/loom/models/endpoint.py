@@ -34,10 +34,10 @@ __all__ = ["Endpoint", "is_loopback", "parsed_json", "retry_after_s"]
 Answer = TypeVar("Answer")
 Picked = TypeVar("Picked")
 
-# A call that can be cancelled checks for that this often.
+# The interval at which a call checks whether it was cancelled.
 _LOOK_S: Final = 0.25
 _RETRY_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-# With these a gateway has given up on a server that may have worked.
+# With these statuses, a gateway gave up on a server that may have processed the request.
 _PERHAPS_ANSWERED: Final = frozenset({408, 502, 504})
 _LONGEST_PAUSE_S: Final = 60.0
 _ADVICE: Final[Mapping[int, str]] = {
@@ -361,7 +361,7 @@ _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', r
 def parsed_json(content: bytes) -> object:
     """Parse an answer as JSON. Raises `ValueError` if it is not JSON, nested too deeply, or in too many parts.
 
-    `json.loads` alone raises `RecursionError`, and ends the process where that limit was raised.
+    `json.loads` alone raises `RecursionError`, and crashes the process if the recursion limit was raised.
     """
     if content.count(b"[") + content.count(b"{") > _FEW_BRACKETS:
         depth = containers = 0

@@ -58,7 +58,7 @@ def _growing_tokenizer(module: Any, data: bytes) -> Any:
             self._unk_score = min(self._scores) - 10.0
             self._max_len = max(map(len, pieces))
             self._waiting = _by_beginning(pieces)
-            # A character is a prefix if a piece begins with it; 0 means that it is no piece itself.
+            # A character is a prefix if a piece begins with it; 0 means that it is not a piece itself.
             self._prefixes = {begin[0]: 0 for begin in self._waiting}
             self._prefixes |= {piece: number + 1 for number, piece in enumerate(pieces) if len(piece) == 1}
             self._normalizer = module._Normalizer(_charsmap(module, data, end))

@@ -1,4 +1,4 @@
-"""The notebook: memory as Markdown that people and agents read, edit and run."""
+"""The notebook: a memory as Markdown files that people and agents read, edit and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notebook: a folder of Markdown that is a memory, for people in an editor and for an agent at work.
+"""Notebook: a folder of Markdown files that is a memory, for people in an editor and for a running agent.
 
     notebook = Notebook("project", agent="writer", memory=memory)
     notebook.plan(["read the sources", "write chapter one"])
@@ -47,7 +47,7 @@ _AGENT = re.compile(r"[^\W_][\w.-]{0,63}")
 _COMPACT = ".compact_memory.md"
 _NEW_KNOWLEDGE = "# Agent Knowledge\n"
 _NOT_IN_VERSION_CONTROL = "memory.loom*\n"
-# The tokens that the parts of a prompt may have: knowledge, further knowledge, the task, a session.
+# The budgets of the parts of a prompt in tokens: knowledge, further knowledge, the task, a session.
 _KNOWLEDGE_TOKENS = 2000
 _FURTHER_TOKENS = 1000
 _TASK_TOKENS = 1250
@@ -57,10 +57,10 @@ _SESSION_TOKENS = 400
 
 @dataclass(frozen=True, slots=True)
 class NotebookForgotten(ForgetReceipt):
-    """What `Notebook.forget` removed: the receipt of the memory, and the files that went with it.
+    """The result of `Notebook.forget`: the receipt of the memory, and the files that were removed with it.
 
-    `rewritten` are the files that lost lines which were learned from forgotten memories. `copies` names places out of
-    reach that may hold earlier texts of the files, such as a version history.
+    `rewritten` has the files that lost lines learned from forgotten memories. `copies` names places that are not
+    cleaned and may hold earlier texts of the files, such as the history of a version control system.
     """
 
     files: tuple[str, ...] = ()
@@ -69,11 +69,11 @@ class NotebookForgotten(ForgetReceipt):
 
 
 class Notebook(Closing):
-    """A folder as an agent's notebook. `memory` is the memory behind it, or else one in `.notes/memory.loom`.
+    """A folder as an agent's notebook. `memory` is its memory; without it, the notebook uses `.notes/memory.loom`.
 
-    The store is the truth, and the files are its readable form: they are made equal at every operation, and by
-    `sync()`. Edits of files count as the user's words if the user has trusted the folder (`loom.trust_folder`), and
-    otherwise as unverified. A memory with the profile `minimal` makes the notebook one of minimal mode.
+    The store is the truth, and the files are its readable form: every operation, and `sync()`, makes them agree.
+    Edits of files count as the user's words if the user has trusted the folder (`loom.trust_folder`), and otherwise
+    as unverified. With a memory of the profile `minimal`, the notebook is in minimal mode.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Notebook(Closing):
         memory: MemoryManager | None = None,
     ) -> None:
         if not isinstance(agent, str) or not _AGENT.fullmatch(agent):
-            raise InvalidInput(f"the name of an agent is letters, digits, '_', '-' and '.', not {agent!r}")
+            raise InvalidInput(f"an agent's name has only letters, digits, '_', '-' and '.', not {agent!r}")
         self.work_dir = Path(work_dir)
         self.agent = agent
         self.minimal_mode = minimal_mode or (memory is not None and PROFILES[memory.settings.profile].minimal_mode)
@@ -101,7 +101,7 @@ class Notebook(Closing):
             self._ignore_store()
 
     def _ignore_store(self) -> None:
-        """Keep a store in `.notes` out of version control. A `.gitignore` that is there stays as it is."""
+        """Keep a store in `.notes` out of version control. An existing `.gitignore` is not changed."""
         notes = self.work_dir / ".notes"
         path = notes / ".gitignore"
         if not exists(path) and exists(notes / "memory.loom"):
@@ -113,12 +113,12 @@ class Notebook(Closing):
 
     @property
     def memory(self) -> MemoryManager:
-        """The memory behind the files."""
+        """The memory of this notebook."""
         return self._full("memory")
 
     @property
     def pages(self) -> Pages:
-        """The pages: history, differences, rolling back, forgetting."""
+        """The pages, with their history, differences, rollback and forgetting."""
         return Pages(self.work_dir, self._full("pages"))
 
     @property
@@ -128,7 +128,7 @@ class Notebook(Closing):
 
     @property
     def variants(self) -> Variants:
-        """The variants of this agent's knowledge: which one is in use, and how their tasks ended."""
+        """The variants of this agent's knowledge, with the one in use and the outcomes of their tasks."""
         self._full("variants")
         return Variants(self._folder, self.work_dir, lambda: self.pages, lambda: self.sessions)
 
@@ -164,7 +164,7 @@ class Notebook(Closing):
 
     @property
     def knowledge(self) -> str:
-        """What the agent knows, as the file in use says."""
+        """The text of the knowledge in use."""
         return self.pages.text(self.knowledge_page)
 
     @knowledge.setter
@@ -172,11 +172,11 @@ class Notebook(Closing):
         self.pages.write(self.knowledge_page, text)
 
     def learn(self, text: str, *, sources: str | Sequence[str] = ()) -> Record:
-        """Add a line to the agent's knowledge. A line that is there already changes nothing.
+        """Add a line to the agent's knowledge. Does nothing if the page already has the line.
 
-        `sources` are the ids of the memories from which it was learned: forgetting one removes the line from the page
-        and from its history. The page has the least trust of its parts: a line of the agent does not raise the trust
-        of a stranger's text.
+        `sources` are the ids of the memories from which it was learned: forgetting one of them removes the line from
+        the page and from its history. A page has the lowest trust of its parts, so a line of the agent does not raise
+        the trust of another author's text.
         """
         line = f"- {' '.join(text.split())}"
         if line == "- ":
@@ -187,7 +187,7 @@ class Notebook(Closing):
                 self._following.begin()
             for id in ids:
                 if self.memory.store.get(id) is None:
-                    raise NotFound(f"there is no memory {id!r} to learn from; sources are ids of memories")
+                    raise NotFound(f"there is no memory {id!r} to learn from; sources must be ids of memories")
             page = self.knowledge_page
             known = self.pages.text(page) or _NEW_KNOWLEDGE
             if line in known.splitlines():
@@ -200,7 +200,7 @@ class Notebook(Closing):
             return self.pages.write(page, f"{begun}{gap}{line}{end}", trust=trust, learned={line: ids} if ids else {})
 
     def knowledge_pages(self) -> list[Page]:
-        """Return all pages of this agent's knowledge: the one in use, its variants, further files under `knowledge`,
+        """Return all pages of this agent's knowledge: the page in use, its variants, further files under `knowledge`,
         imported packages, and the files of a memory tool."""
         return [
             *map(self.variants.page, self.variants.names()),
@@ -208,7 +208,7 @@ class Notebook(Closing):
         ]
 
     def _paths_below(self, *folders: str) -> list[str]:
-        """Return the Markdown files in folders of the agent, and those that were there at the last sync."""
+        """Return the Markdown files in folders of the agent, including those that existed at the last sync."""
         found = set()
         for name in folders:
             found.update(self.pages.known(f"{self._folder}/{name}/"))
@@ -219,9 +219,9 @@ class Notebook(Closing):
 
     @property
     def world(self) -> str:
-        """The state of the world, in whatever form its file has; without one, `.notes/<agent>/world_state.md`.
+        """The text of the state of the world: `world_state.md`, or `.notes/<agent>/world_state.md` if it is missing.
 
-        The world has no schema. A `world_schema.md`, if there is one, is advice in the prompt.
+        The state of the world has no schema. If there is a `world_schema.md`, the prompt shows it as advice.
         """
         text = self.pages.text(self.world_page)
         older = self._notes / "world_state.md"
@@ -238,9 +238,9 @@ class Notebook(Closing):
         return export_package(self.pages, self._own_files(), Path(folder), name=name or self.agent, agent=self.agent)
 
     def import_knowledge(self, folder: str | Path, *, merge: bool = False) -> PackageImport:
-        """Import a package: apart, under `packages`, or with `merge` into the agent's own knowledge.
+        """Import a package: separately, under `packages`, or with `merge` into the agent's own knowledge.
 
-        Importing a later version merges it with the edits that were made since. Conflicts have marks in the file.
+        Importing a later version merges it with the edits made since. Conflicts are marked in the file.
         """
         return import_package(self.pages, Path(folder), notes=self._folder, own=self._own_files(), merge=merge)
 
@@ -256,7 +256,7 @@ class Notebook(Closing):
         """Read a folder of another program with every `sync`: Claude Code's auto-memory, an Obsidian vault, or the
         AGENTS.md and CLAUDE.md of a project.
 
-        It holds while this notebook is open: which folders are read is never taken from a file.
+        The folder is attached until this notebook is closed. The list of attached folders is never read from a file.
         """
         found = OtherFolder(
             Path(folder),
@@ -305,7 +305,7 @@ class Notebook(Closing):
     # -- sessions and compaction -----------------------------------------------------------------------
 
     def finish(self, note: SessionNote) -> Path | None:
-        """Keep a finished session, with the knowledge that was in use. Minimal mode has no session files."""
+        """Store a finished session with the name of the knowledge in use. Minimal mode has no session files."""
         if self.minimal_mode:
             return None
         with locked(self.work_dir / ".notes"):
@@ -324,8 +324,8 @@ class Notebook(Closing):
         keep_tokens: int | None = None,
         summary_tokens: int | None = None,
     ) -> CompactedMessages:
-        """Sum up a dialogue. In minimal mode the result is the whole memory, and is written to its file at once; in
-        full mode it is for the moment."""
+        """Summarise a dialogue. In minimal mode, the result is the whole memory and is written to its file at once;
+        in full mode, it is not stored."""
         done = compact_messages(
             messages, summarizer=summarizer, keep_tokens=keep_tokens, summary_tokens=summary_tokens
         )
@@ -341,7 +341,7 @@ class Notebook(Closing):
         return self._last_compact
 
     def write_compact_memory(self, text: str) -> None:
-        """Replace the compact memory. An edit that was made since it was read here is merged into the new text."""
+        """Replace the compact memory. An edit of the file since it was last read is merged into the new text."""
         if not self.minimal_mode:
             raise InvalidInput("a compact memory is for minimal mode; full mode has sessions and knowledge")
         with locked(self.work_dir):
@@ -357,8 +357,8 @@ class Notebook(Closing):
     def prompt(self, base_template: str = "") -> str:
         """Return the system text with this notebook in it: the agent's knowledge, and the state of its task.
 
-        Each part has its budget of tokens. The status of a task and its current item are always there. A file that
-        cannot be read is named in its place, and knowledge of unverified origin is marked as data.
+        Each part has a token budget. The status of a task and its current item are always included. A note takes the
+        place of a file that cannot be read. Knowledge of unverified origin is marked as data.
         """
         if self.minimal_mode:
             return build_minimal_prompt(base_template, compact_memory=self.compact_memory)
@@ -410,10 +410,10 @@ class Notebook(Closing):
     # -- both sides ------------------------------------------------------------------------------------
 
     def sync(self, *, sessions: bool = False) -> Synced:
-        """Make files and memory equal now. Returns the files that were read, written, forgotten, in conflict or
-        missing.
+        """Synchronise the files and the memory now. Returns the files that were read, written, forgotten, in conflict
+        or missing.
 
-        With `sessions`, the files of all sessions are compared too, which takes a while if there are thousands.
+        With `sessions`, also compares the files of all sessions, which takes a while if there are thousands.
         """
         if self.minimal_mode:
             return Synced()
@@ -424,8 +424,7 @@ class Notebook(Closing):
         return done + (self.sessions.sync(self.pages.trust) if sessions else Synced())
 
     def _follow(self) -> Synced:
-        """Remove from the files what the memory has forgotten since the last time. Sessions that stay are not
-        read."""
+        """Remove from the files what the memory has forgotten since the last call. Reads no session that stays."""
         files: list[str] = []
         lines: list[str] = []
         problems: list[str] = []
@@ -447,7 +446,7 @@ class Notebook(Closing):
         sources = {id for lines in learned.values() for ids in lines.values() for id in ids}
         gone = {id for id in sources if self.memory.store.get(id) is None}
         lost = {digest for lines in learned.values() for digest, ids in lines.items() if not gone.isdisjoint(ids)}
-        # The pages that know of the lines come last, so that a process that dies leaves them to the next one.
+        # The pages that record the lines come last. If this process is killed, the next one still finds the lines.
         pages.sort(key=lambda page: not lost.isdisjoint(learned[page.path]))
         return [page.path for page in pages if lost and self.pages.forget_lines(page, lost)]
 
@@ -462,7 +461,8 @@ class Notebook(Closing):
         return watch(self, stop)
 
     def forget(self, id: str | Sequence[str]) -> NotebookForgotten:
-        """Forget memories for good, as `memory.forget` does, and every file of this notebook with their content."""
+        """Forget memories for good, as `memory.forget` does, with every file of this notebook that has their
+        content."""
         memory = self._full("memories")
         ids = [id] if isinstance(id, str) else [*id]
         with locked(self.work_dir / ".notes"):
@@ -479,7 +479,7 @@ class Notebook(Closing):
         )
 
     def copies(self) -> list[str]:
-        """Return the places out of reach of `forget` that may hold earlier texts: a version history, if any."""
+        """Return the places that `forget` does not clean and that may hold earlier texts: a Git history, if any."""
         place = self.work_dir.resolve()
         return [f"the history of {one / '.git'}" for one in (place, *place.parents) if (one / ".git").exists()][:1]
 

@@ -1,6 +1,6 @@
 """Merges two edits of one text line by line, and finds the lines that an edit removed.
 
-Lines that both sides changed are in the merged text twice, between marks.
+Lines that both sides changed occur twice in the merged text, between marks.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MARKS = ("<<<<<<< this file", "=======", ">>>>>>> memory")
 _BEGIN, _END = "<<<<<<< ", ">>>>>>> "
 _HEADING = re.compile(r"#{1,6}\s+\S")
 _FENCE = re.compile(r"\s*(?:```|~~~)")
-# A front matter of more lines than this is a text that begins with a rule.
+# A front matter with more lines than this is taken for a text that begins with a horizontal rule.
 _LONGEST_FRONT_MATTER = 200
 # The share of common words from which two lines may contradict each other.
 _ALIKE = 0.5
-# Pairs of lines that are compared at most; beyond that, all that differs is one conflict.
+# The most pairs of lines that are compared. With more pairs, everything that differs is one conflict.
 _MOST_COMPARED = 16_000_000
 
 
@@ -36,16 +36,16 @@ class Merged(NamedTuple):
 
 
 def has_conflict(text: str) -> bool:
-    """Tell whether a text has the marks of a conflict that is not resolved yet."""
+    """Return whether a text has the marks of an unresolved conflict."""
     lines = text.splitlines()
     return any(line.startswith(_BEGIN) for line in lines) and any(line.startswith(_END) for line in lines)
 
 
 def merged(base: str, file: str, memory: str, *, other: str = "memory", joins: bool = False) -> Merged:
-    """Merge two edits of `base`. What one side added or changed is in the result.
+    """Merge two edits of `base`. The result has the additions and changes of both sides.
 
     `other` names the second side in the marks. With `joins`, lines that both sides added in one place follow each
-    other without marks, unless a line of one side says nearly the same as a line of the other.
+    other without marks, unless a line of one side is nearly the same as a line of the other.
     """
     if file == memory or memory == base:
         return Merged(file, 0)
@@ -73,7 +73,7 @@ def merged(base: str, file: str, memory: str, *, other: str = "memory", joins: b
 
 
 def common_lines(one: str, other: str) -> str:
-    """Return the lines that two texts share, in order: the base of a merge without a known common ancestor."""
+    """Return the lines that two texts share, in order: the base of a merge whose common ancestor is unknown."""
     ours, theirs = one.splitlines(keepends=True), other.splitlines(keepends=True)
     return "".join(ours[at] for at in sorted(_pairs(ours, theirs)))
 
@@ -95,13 +95,13 @@ def disagreements(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[str,
 
 
 def removed_headings(before: str, after: str) -> list[str]:
-    """Return the headings of a Markdown text that are missing in its next version, without their number signs."""
+    """Return the headings of a Markdown text that its next version lacks, without their number signs."""
     left = set(_headings(after))
     return [line.lstrip("#").strip() for line in _headings(before) if line not in left]
 
 
 def flaws(text: str) -> list[tuple[int, str]]:
-    """Return the malformed parts of a Markdown text, with line numbers. The text can be used nevertheless."""
+    """Return the malformed parts of a Markdown text, with line numbers. The text can still be used."""
     lines = text.splitlines()
     found: list[tuple[int, str]] = []
     if lines and lines[0].rstrip() == "---":
@@ -130,7 +130,7 @@ def _headings(text: str) -> list[str]:
 
 
 def _common(old: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Return the stretches that all three have, as their places and their length; an empty one at the end."""
+    """Return the stretches of lines that all three texts have, as their places and length; the last one is empty."""
     first = _pairs(old, ours)
     second = _pairs(old, theirs)
     found: list[tuple[int, int, int, int]] = []
@@ -146,7 +146,7 @@ def _common(old: Sequence[str], ours: Sequence[str], theirs: Sequence[str]) -> l
 
 
 def _pairs(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
-    """Return which lines of one text are which of another. What both begin and end with is not compared in depth."""
+    """Map lines of one text to the equal lines of another. A common beginning and end are matched directly."""
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1

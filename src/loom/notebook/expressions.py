@@ -1,7 +1,7 @@
-"""Values, comparisons and arithmetic of a task process, in both languages.
+"""The expressions of a task process: values, comparisons and arithmetic, in English and Chinese.
 
 Values are whole numbers of up to 4,200 digits, decimal numbers, texts in quotation marks, true, false, and variables.
-An expression calls nothing and looks up nothing but variables, so evaluating one from any file is safe. Its length,
+An expression calls no functions and reads only variables, so it is safe to evaluate one from any file. Its length,
 its depth and the size of its numbers are bounded.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["Value", "evaluate", "literal", "value_of"]
 
 Value = int | float | str | bool
 
-# About 4,200 digits: Python converts no longer numbers to text, and each step would be slower than the one before.
+# About 4,200 digits. Python does not convert longer numbers to text, and arithmetic on them becomes slow.
 _MOST_BITS = 14_000
 _MOST_TEXT = 65_536
 _LONGEST = 10_000
@@ -34,7 +34,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-# The words of both languages, by their one meaning.
+# The keywords of both languages, each with its meaning.
 _WORDS = {
     "and": "and",
     "且": "and",
@@ -63,7 +63,7 @@ class _Token:
 
 
 def evaluate(expression: str, variables: Mapping[str, Value]) -> Value:
-    """Return the value of an expression. An expression that is malformed or has no value raises `InvalidInput`."""
+    """Return the value of an expression. Raises `InvalidInput` if it is malformed or has no value."""
     return _Reader(expression, variables).whole()
 
 
@@ -78,7 +78,7 @@ def literal(value: Value) -> str:
 
 
 def value_of(text: str) -> Value:
-    """Return the value of a line of the section of variables: that of a literal, or else the text itself."""
+    """Return the value of a variable as written in a file: the value of a literal, otherwise the text itself."""
     told = text.strip()
     try:
         return evaluate(told, {})
@@ -87,7 +87,7 @@ def value_of(text: str) -> Value:
 
 
 class _Reader:
-    """Reads an expression from left to right, by how closely its operators bind."""
+    """Reads an expression from left to right, by the precedence of its operators."""
 
     def __init__(self, expression: str, variables: Mapping[str, Value]) -> None:
         if len(expression) > _LONGEST:
@@ -101,7 +101,7 @@ class _Reader:
     def whole(self) -> Value:
         value = self._operation()
         if self._next is not None:
-            self._fail(f"{self._next.text!r} is one too many")
+            self._fail(f"{self._next.text!r} is not expected there")
         return value
 
     @property
@@ -127,7 +127,7 @@ class _Reader:
         return value
 
     def _operation(self, least: int = 1) -> Value:
-        """Read a value and the operators behind it that bind at least this closely."""
+        """Read a value and the operators after it whose precedence is at least `least`."""
         if least <= _NOT and self._taken("not"):
             value: Value = not self._deeper(lambda: self._operation(_NOT))
             most = _NOT - 1
@@ -136,7 +136,7 @@ class _Reader:
         while sign := self._operator(least, most):
             most = _BINDING[sign]
             value = self._applied(value, sign, self._operation(most + 1))
-            if most == _COMPARING:  # a comparison is not compared again
+            if most == _COMPARING:  # comparisons cannot be chained
                 most -= 1
         return value
 
@@ -165,7 +165,7 @@ class _Reader:
                 self._fail(f"there is no variable {token.text!r}; there are {known[:200]}")
             return self._variables[token.text]
         if token.text != "(":
-            self._fail(f"{token.text!r} is no value")
+            self._fail(f"{token.text!r} is not a value")
         value = self._deeper(self._operation)
         if not self._taken(")"):
             self._fail("a bracket is not closed")
@@ -177,14 +177,14 @@ class _Reader:
         is_text = isinstance(left, str) or isinstance(right, str)
         if sign in _ORDERS:
             if is_text and isinstance(left, str) != isinstance(right, str):
-                self._fail(f"{left!r} and {right!r} have no order")
+                self._fail(f"{left!r} and {right!r} cannot be ordered")
             return _ORDERS[sign](left, right)
         if is_text:
             if sign != "+":
                 self._fail(f"{sign} takes numbers, not texts")
             return self._bounded(_written(left) + _written(right))
         if sign in ("/", "//", "%") and right == 0:
-            self._fail("a division by zero")
+            self._fail("it divides by zero")
         try:
             return self._bounded(_SUMS[sign](left, right))  # type: ignore[arg-type]
         except OverflowError:
@@ -199,13 +199,13 @@ class _Reader:
 
 
 def _divided(left: float, right: float) -> int | float:
-    """Divide. Whole numbers that divide evenly give a whole number."""
+    """Divide. The quotient of whole numbers that divide evenly is a whole number."""
     if isinstance(left, int) and isinstance(right, int) and left % right == 0:
         return left // right
     return left / right
 
 
-# How closely the operators bind. NOT binds closer than AND, and less closely than a comparison.
+# The precedence of the operators. That of NOT is higher than that of AND, and lower than that of comparisons.
 _BINDING: Mapping[str, int] = {
     "or": 1,
     "and": 2,

@@ -1,8 +1,8 @@
 """Folders of other programs as pages: Claude Code's auto-memory, Obsidian vaults, AGENTS.md and CLAUDE.md.
 
-Their files are read, and written back where that is asked for; everything that was not changed stays byte for byte.
-Their content is data of another origin: it is `unknown` unless the user has trusted the folder, and the text of
-AGENTS.md and CLAUDE.md is so always. None of it becomes an instruction.
+Their files are read, and written back if the folder is writable; unchanged parts stay the same byte for byte. Their
+content is data of another origin: its trust is `unknown` unless the user has trusted the folder, and always `unknown`
+for AGENTS.md and CLAUDE.md. None of it becomes an instruction.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _STATE = Dimensions("world", "state", "instance")
 _TYPES = {"user": _RULES, "feedback": _RULES, "project": _STATE, "reference": _STATE}
 _FIELD = re.compile(r"(\s*)([A-Za-z_][\w-]*):\s*(.*?)\s*")
 _SLUG = re.compile(r"[^\w]+")
-# A front matter that is longer is text.
+# A longer front matter is taken for text.
 _MOST_LINES = 200
 
 
 class FolderKind(StrEnum):
-    """What a folder is."""
+    """The kind of a folder."""
 
     CLAUDE_MEMORY = "claude-memory"
     """Claude Code's auto-memory: a file for each memory, with a front matter, and the index MEMORY.md."""
     OBSIDIAN = "obsidian"
     """A vault of notes, in folders."""
     INSTRUCTIONS = "instructions"
-    """AGENTS.md and CLAUDE.md of a project. They are read only."""
+    """AGENTS.md and CLAUDE.md of a project. They are never written."""
 
 
 class OtherFolder:
-    """A folder of another program. `pages` has history, rollback and forgetting of its files.
+    """A folder of another program. `pages` offers history, rollback and forgetting of its files.
 
-    With `writable`, changes in the memory are written to the files; otherwise they are read only.
+    With `writable`, changes in the memory are written to the files; otherwise the files are only read.
     """
 
     def __init__(
@@ -63,35 +63,35 @@ class OtherFolder:
         writable: bool = False,
     ) -> None:
         if not root.is_dir():
-            raise InvalidInput(f"{root} is no folder")
+            raise InvalidInput(f"{root} is not a folder")
         self.root = root.resolve()
         self.kind = _kind_of(self.root) if kind is None else FolderKind(kind)
         if writable and self.kind is FolderKind.INSTRUCTIONS:
-            raise InvalidInput("AGENTS.md and CLAUDE.md are read only: they are their author's instructions")
+            raise InvalidInput("AGENTS.md and CLAUDE.md are read-only: they are their author's instructions")
         self.writable = writable
         place = hashlib.blake2b(os.fsencode(self.root), digest_size=4).hexdigest()
-        # The name for people, the digest of the path to tell two folders of one name apart.
+        # The name is for people; the digest of the path distinguishes two folders of the same name.
         self.name = f"{self.root.name}-{place}"
         self.pages = Pages(self.root, memory, notes, f"{self.name}:")
 
     def sync(self) -> Synced:
-        """Make the files of the folder and their memories equal."""
+        """Synchronise the files of the folder with their memories."""
         found = list(self._found())
         gone = set(self.pages.known()) - {page.path for page in found}
         done = self.pages.sync([*found, *map(self._page, sorted(gone))])
         return Synced(*(tuple(f"{self.name}:{one}" for one in getattr(done, name)) for name in Synced.__slots__))
 
     def page(self, path: str) -> Page:
-        """Return the page of a file of the folder, by its path there."""
+        """Return the page of a file, by its path in the folder."""
         place_in(self.root, path)
         return self._page(path)
 
     def add(self, name: str, text: str, *, description: str = "", memory_type: str = "project") -> Record:
         """Add a memory to a Claude Code folder: a file with a front matter, and a line in MEMORY.md."""
         if self.kind is not FolderKind.CLAUDE_MEMORY or not self.writable:
-            raise InvalidInput("memories are added to a folder of Claude Code that was attached with writable=True")
+            raise InvalidInput("memories can only be added to a folder of Claude Code attached with writable=True")
         if memory_type not in _TYPES:
-            raise InvalidInput(f"memory_type is one of {', '.join(_TYPES)}, not {memory_type!r}")
+            raise InvalidInput(f"memory_type must be one of {', '.join(_TYPES)}, not {memory_type!r}")
         title, hook = " ".join(name.split()), " ".join(description.split())
         slug = _SLUG.sub("-", title.lower()).strip("-")[:80]
         if not slug or not text.strip():
@@ -102,8 +102,8 @@ class OtherFolder:
         )
         with locked(self.root):
             if exists(self.root / path):
-                raise InvalidInput(f"{path} is there already; change it instead")
-            # The file before its page: the page takes its place in the dimensions from the front matter.
+                raise InvalidInput(f"{path} exists already; change it instead")
+            # Write the file before the page, which takes its place in the dimensions from the front matter.
             write_text(self.root / path, f"{front}{text.strip()}\n")
             self.pages.read(self._page(path), Trust.AGENT)
             index = self._page(INDEX)
@@ -113,14 +113,14 @@ class OtherFolder:
         return self.pages.history(self._page(path))[-1]
 
     def watched(self) -> list[Path]:
-        """Return the folders whose files belong to it."""
+        """Return the folders whose files are pages of this one."""
         if self.kind is not FolderKind.OBSIDIAN:
             return [self.root]
         return [Path(folder) for folder, _ in _folders_of(self.root)]
 
     def _found(self) -> Iterator[Page]:
         if self.kind is FolderKind.INSTRUCTIONS:
-            # One of these files is often a link to another one.
+            # Often one of these files is a link to another one.
             yield from (
                 self._page(name)
                 for name in _INSTRUCTIONS
@@ -152,7 +152,7 @@ class OtherFolder:
 
 
 def front_matter(text: str) -> dict[str, str]:
-    """Return the fields of a front matter, those of a mapping inside it as `outer.inner`; empty if there is none.
+    """Return the fields of a front matter; empty if there is none. Fields of a nested mapping are `outer.inner`.
 
     Plain and quoted values are read. Any other YAML stays text, and no objects are built from it.
     """
@@ -175,7 +175,7 @@ def front_matter(text: str) -> dict[str, str]:
 
 
 def _told(path: Path) -> Mapping[str, str]:
-    """Return the front matter of a file; nothing of one that cannot be read, which `sync` reports."""
+    """Return the front matter of a file; empty if the file cannot be read, which `sync` reports."""
     try:
         return front_matter(read_text(path)) if exists(path) else {}
     except InvalidInput:
@@ -191,7 +191,7 @@ def _kind_of(root: Path) -> FolderKind:
     if any(exists(root / name) for name in _INSTRUCTIONS):
         return FolderKind.INSTRUCTIONS
     kinds: Any = ", ".join(FolderKind)
-    raise InvalidInput(f"{root} has no .obsidian, {INDEX}, AGENTS.md or CLAUDE.md; say what it is with kind: {kinds}")
+    raise InvalidInput(f"{root} has no .obsidian, {INDEX}, AGENTS.md or CLAUDE.md; name its kind with kind: {kinds}")
 
 
 def _folders_of(root: Path) -> Iterator[tuple[str, list[str]]]:

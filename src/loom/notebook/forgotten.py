@@ -1,4 +1,4 @@
-"""How far a notebook has followed its memory. Finds records forgotten since then without reading the others."""
+"""The progress of a notebook in following its memory. Finds the records forgotten since, without reading others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLLOWED = ".followed"
 
 
 class Following:
-    """The place of an agent's notebook in the log of its memory. The caller holds the lock of the notes."""
+    """The position of an agent's notebook in the log of its memory. The caller holds the lock of the notes."""
 
     def __init__(self, notes: Path, memory: MemoryManager, agent: str) -> None:
         self._path = notes / _FOLLOWED
@@ -25,14 +25,14 @@ class Following:
         self._reader = f"{self._store.store_id}/{quote(self._store.namespace, safe='')}/{agent}"
 
     def begin(self) -> None:
-        """Follow the memory from here on, unless it is followed already."""
+        """Start following the memory at its present end, unless the notebook already follows it."""
         if self._reader not in self._places():
             self.reached(self._store.progress("notebook").last)
 
     def forgotten(self) -> tuple[set[int], int]:
-        """Return the sequence numbers of the records that were forgotten since, and the place that this reaches."""
+        """Return the sequence numbers of the records forgotten since, and the position up to which this holds."""
         last = self._store.progress("notebook").last
-        place = min(self._places().get(self._reader, last), last)  # a restored backup is behind the place
+        place = min(self._places().get(self._reader, last), last)  # a restored backup may end before the position
         numbers: set[int] = set()
         while changes := self._store.changes(place):
             numbers.update(one.record for one in changes if one.kind == "forget")
@@ -40,13 +40,13 @@ class Following:
         return numbers, place
 
     def reached(self, place: int) -> None:
-        """Note how far the memory was followed."""
+        """Store the position up to which the memory was followed."""
         places = self._places()
         if places.get(self._reader) != place:
             write_text(self._path, json.dumps({**places, self._reader: place}, sort_keys=True))
 
     def _places(self) -> dict[str, int]:
-        """Return the places of all agents. Those of an unreadable file are unknown."""
+        """Return the positions of all agents; none if the file is unreadable."""
         if not exists(self._path):
             return {}
         told = None

@@ -7,7 +7,7 @@
 | GOTO 3, GOTO @label | 转到 3, 转到 @label | move the pointer |
 | ADD "text", ADD "text" AT END | 添加 "text", 添加 "text" 到末尾 | a new item, next or last |
 | CALL function(name = expression, ...) -> name | 调用 … | call a registered function |
-| RUN "file.md" WITH name = expression, ... -> name | 运行 "file.md" 带 … | a process of its own, to its end |
+| RUN "file.md" WITH name = expression, ... -> name | 运行 "file.md" 带 … | run another process to its end |
 | RETRY, CONTINUE, STOP | 重试, 继续, 停止 | the same item again; the next one; the end |
 
 An item may begin with `@label`. Keywords are in capitals or in Chinese; in the section of dynamic instructions they
@@ -48,7 +48,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Goto:
-    """Move the pointer to an item, by its place from 1 or by its label."""
+    """Move the pointer to an item, given by its place from 1 or by its label."""
 
     place: int | str
 
@@ -72,7 +72,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run another process to its end and assign its variable `result` to a variable here."""
+    """Run another process to its end and assign its variable `result` to a variable of this process."""
 
     file: str
     arguments: tuple[tuple[str, str], ...] = ()
@@ -96,7 +96,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Carry out one instruction or another, by a condition."""
+    """Carry out one of two instructions, depending on a condition."""
 
     condition: str
     then: Instruction
@@ -131,7 +131,7 @@ _WORDS: dict[str, Instruction] = {
 _KEYWORD = re.compile(r"\b(if|then|else|set|goto|add|at end|call|run|with|retry|continue|stop)\b", re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|“[^”]*”|「[^」]*」')
 _DEEPEST = 20
-# A longer line is text. No instruction that a person writes is as long.
+# A longer line is text: people do not write instructions of this length.
 _LONGEST = 4000
 
 
@@ -182,7 +182,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Instruction | Non
 
 
 def _branch(text: str, depth: int) -> Branch | None:
-    """Parse the text after IF. The first THEN, and after it the first ELSE, outside of quotation marks count."""
+    """Parse the text after IF, with the first THEN, and the first ELSE after it, outside of quotation marks."""
     bare = _hidden(text)
     then = _THEN.search(bare)
     if then is None:
@@ -198,7 +198,7 @@ def _branch(text: str, depth: int) -> Branch | None:
 
 
 def _arguments(text: str) -> tuple[tuple[str, str], ...] | None:
-    """`name = expression` pairs with commas between them; None if one of them is not a pair."""
+    """Parse `name = expression` pairs separated by commas. Returns None if one of them is not a pair."""
     if not text.strip():
         return ()
     bare, start, parts = _hidden(text), 0, []

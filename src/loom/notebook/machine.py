@@ -1,10 +1,10 @@
-"""The machine that runs a task process. All state is in the file: a killed process continues at the right step.
+"""The machine that runs a task process. All state is in the file, so a killed run continues at the right step.
 
     machine = Machine(folder / "task_process.md", functions={"fetch": fetch}, do=agent_does)
     report = machine.run(max_steps=1000)
 
-Each step reads the file, carries out one item, and replaces the file in one step. Only registered functions can be
-called. An item that is only text goes to `do`; without `do` the process waits there for a person.
+Each step reads the file, carries out one item, and replaces the file atomically. Only registered functions can be
+called. An item that is only text is passed to `do`; without `do`, the process waits there for a person.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _GIVEN: Mapping[str, Value] = {"error": "", "result": ""}
 
 
 class Outcome(StrEnum):
-    """The reason for which a run ended."""
+    """The reason why a run ended."""
 
     DONE = "done"
     WAITING = "waiting"
@@ -55,7 +55,7 @@ class Outcome(StrEnum):
 
 
 class Report(NamedTuple):
-    """The result of a run. `process` is the state in the file, `message` the reason for which the run ended."""
+    """The result of a run. `process` is the state in the file, and `message` explains the outcome."""
 
     outcome: Outcome
     steps: int
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 
 @dataclass(slots=True)
 class Steps:
-    """The steps that a run has left, shared with the processes below it."""
+    """The steps that a run has left, shared with its sub-processes."""
 
     left: int
     used: int = 0
@@ -78,18 +78,18 @@ class Steps:
         return True
 
 
-# How a message begins that names a file and a line, and the variables that name the processes below.
+# The beginning of a message that names a file and a line, and the variables that name the sub-processes.
 _PLACE = re.compile(r"[^/\s]+\.md, line \d")
 _BEGUN = re.compile(r"run_\d+")
 
 Transition = Callable[[TaskProcess], TaskProcess]
-"""The change of a process by one step. It may be applied again, to a file that was edited."""
+"""The change of a process by one step. It may be applied a second time, to a file that was edited meanwhile."""
 
 _TRIES = 20
 
 
 class _Halt(Exception):
-    """Stops a run, with the reason. `then` is the change of the process."""
+    """Stops a run. `then` is the change of the process."""
 
     def __init__(self, outcome: Outcome, message: str, then: Transition) -> None:
         super().__init__(message)
@@ -100,9 +100,9 @@ class _Halt(Exception):
 class Machine:
     """Runs the process in a file. Items may call `functions` by their names.
 
-    `do` carries out an item that is text: it gets the text and the variables, and returns a result or raises. A
-    function that was interrupted by the death of the process is called again, so make it safe to repeat. The file may
-    be edited while the process runs; only a change of the current item stops it.
+    `do` carries out an item that is text: it receives the text and the variables, and returns a result or raises an
+    error. If the program is killed during a function, the function is called again, so it must be safe to repeat. The
+    file may be edited while the process runs; only a change of the current item stops the run.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Machine:
         return self.run(1)
 
     def complete(self, result: Value = "", *, error: str = "") -> TaskProcess:
-        """Report the item at which the process waits as done or failed. Rules decide what follows."""
+        """Report the item at which the process waits as done or failed. The rules decide the next step."""
         with locked(self.path.parent):
             process = self.state()
             if process.current is None:
@@ -147,7 +147,7 @@ class Machine:
     # -- steps -----------------------------------------------------------------------------------------
 
     def go_on(self, steps: Steps) -> Report:
-        """Do the same as `run`, with steps that are shared with other processes."""
+        """Do the same as `run`, with steps shared with other processes."""
         while True:
             with locked(self.path.parent):
                 process = self.state()
@@ -158,7 +158,7 @@ class Machine:
                 if not steps.spend():
                     message = (
                         f"stopped after {steps.used:,} steps at item {process.pointer} of {self.path.name}: run it "
-                        "again to go on, or look for a loop"
+                        "again to continue, or look for a loop"
                     )
                     return Report(Outcome.OUT_OF_STEPS, steps.used, process, message)
                 try:
@@ -172,7 +172,7 @@ class Machine:
                     return Report(Outcome.FAILED, steps.used, failed, message)
 
     def _commit(self, process: TaskProcess, then: Transition) -> TaskProcess:
-        """Write the change of a process to its file. Edits that were made meanwhile stay."""
+        """Write the change of a process to its file. Edits made meanwhile are kept."""
         for _ in range(_TRIES):
             now = self.state()
             if (now.pointer, _text(now)) != (process.pointer, _text(process)):
@@ -181,7 +181,7 @@ class Machine:
             if read_text(self.path) == now.text:
                 write_text(self.path, made.text)
                 return made
-        raise InvalidInput(f"{self.path.name} is edited all the time; run it again later")
+        raise InvalidInput(f"{self.path.name} is edited continuously; run it again later")
 
     def _stepped(self, process: TaskProcess, steps: Steps) -> Transition:
         """Carry out the current item and return the change of the process."""
@@ -229,7 +229,7 @@ class Machine:
         function = self._functions.get(call.function)
         if function is None:
             known = ", ".join(self._functions) or "none"
-            raise InvalidInput(f"there is no function {call.function!r}; those that are registered are {known}")
+            raise InvalidInput(f"there is no function {call.function!r}; the registered functions are {known}")
         arguments = {name: _value(process, expression) for name, expression in call.arguments}
         try:
             result, error = _as_value(function(**arguments)), ""
@@ -238,7 +238,7 @@ class Machine:
         return self._judged(process, result, error, call.result)
 
     def _ran(self, process: TaskProcess, run: Run, steps: Steps) -> Transition:
-        """Run the sub-process of an item to its end. Start it first, unless it was started before."""
+        """Run the sub-process of an item to its end; start it if it was not started before."""
         if self._depth >= _DEEPEST:
             raise InvalidInput(f"processes are nested deeper than {_DEEPEST} levels")
         name = f"run_{process.pointer}"
@@ -258,13 +258,13 @@ class Machine:
         return lambda now: then(now.assigned(name, ""))
 
     def _instance(self, file: str, variables: Mapping[str, Value]) -> str:
-        """Write the file of a new process, with another file as its program, and return its name."""
+        """Write the file of a new process whose program is in another file, and return its name."""
         program = self._beside(file)
         if not program.exists():
-            raise InvalidInput(f"there is no process {file!r} beside {self.path.name}")
+            raise InvalidInput(f"there is no process {file!r} in the folder of {self.path.name}")
         process = TaskProcess.parse(read_text(program), file).moved(1, phase="executing")
         for name in filter(_BEGUN.fullmatch, process.variables):
-            process = process.assigned(name, "")  # of a program that is under way itself
+            process = process.assigned(name, "")  # the program file may itself be a process that is running
         for name, value in variables.items():
             process = process.assigned(name, value)
         number = 1
@@ -280,8 +280,10 @@ class Machine:
         return self.path.parent / file
 
     def _judged(self, process: TaskProcess, result: Value, error: str, into: str | None = None) -> Transition:
-        """Return the change of a process after an item was carried out. The first rule whose choice is not CONTINUE
-        decides. Without rules, an error ends the run."""
+        """Return the change of a process after an item was carried out.
+
+        The first rule whose result is not CONTINUE decides. Without rules, an error ends the run.
+        """
 
         def noted(now: TaskProcess) -> TaskProcess:
             told = now.assigned("result", result).assigned("error", error)
@@ -311,7 +313,7 @@ def _value(process: TaskProcess, expression: str) -> Value:
 
 
 def _as_value(result: Any) -> Value:
-    """Return the result of a function as a value. Anything but texts, numbers and truth values becomes JSON."""
+    """Return the result of a function as a value. Results other than texts, numbers and booleans become JSON."""
     if result is None:
         return ""
     if isinstance(result, bool | int | float | str):

@@ -1,10 +1,10 @@
-"""A notebook behind Anthropic's memory tool (`memory_20250818`). Needs the extra `[anthropic]`.
+"""Anthropic's memory tool (`memory_20250818`) on a notebook. Needs the extra `[anthropic]`.
 
     tool = memory_tool(notebook)
     client.beta.messages.run_tools(model=..., messages=[...], tools=[tool]).until_done()
 
-Files and answers are those of the SDK's own file tool. Every file is a page of the notebook too, so that it is
-recalled, versioned and forgotten like everything else. What the model deletes can be rolled back.
+Files and answers are those of the SDK's own file tool. Every file is also a page of the notebook, so it is recalled,
+versioned and forgotten like other pages. A file that the model deletes can be rolled back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
 
 
 def async_memory_tool(notebook: Notebook, base_path: Path | None = None) -> Any:
-    """Return the same for an asynchronous client."""
+    """Return the tool for an asynchronous client; see `memory_tool`."""
     return _tool(notebook, base_path, "BetaAsyncLocalFilesystemMemoryTool", _followed_later)
 
 
@@ -46,7 +46,7 @@ _CHANGES = ("view", "create", "str_replace", "insert", "delete", "rename", "clea
 
 
 def _tool(notebook: Notebook, base_path: Path | None, name: str, followed: Callable[..., Any]) -> Any:
-    """Return a tool of a subclass of the SDK's class of this name, each of whose commands is followed."""
+    """Return a tool of a subclass of the SDK's class `name`. After each command, the memory follows the files."""
     sdk = _sdk()
     pages = _MemoryPages(notebook, base_path)
     base = getattr(sdk, name)
@@ -89,7 +89,7 @@ class _MemoryPages:
         self.base = notebook.work_dir / ".notes" / notebook.agent if base is None else base
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Return the files by their path in the notebook, each with a state that changes with the file."""
+        """Return the state of each file by its path in the notebook. The state changes whenever the file does."""
         found: dict[str, tuple[int, int]] = {}
         for path in (self.base / "memories").rglob("*"):
             if path.is_file() and not path.is_symlink() and not path.name.startswith(".tmp-"):
@@ -98,7 +98,7 @@ class _MemoryPages:
         return found
 
     def follow(self, before: dict[str, tuple[int, int]]) -> None:
-        """Bring the changes of a command into the memory."""
+        """Store the changes of a command in the memory."""
         after = self.files()
         for path, state in after.items():
             if before.get(path) != state:
@@ -108,7 +108,7 @@ class _MemoryPages:
 
 
 def _check(given: tuple[Any, ...], sdk: Any) -> None:
-    """Refuse a path such as `/memoriesX`, which the SDK's own tool takes for one in `/memories`."""
+    """Refuse a path such as `/memoriesX`, which the SDK's own tool accepts as a path in `/memories`."""
     for name in ("path", "old_path", "new_path"):
         path = getattr(given[0], name, None) if given else None
         if not isinstance(path, str):
@@ -121,7 +121,7 @@ def _check(given: tuple[Any, ...], sdk: Any) -> None:
 
 def _sdk() -> Any:
     try:
-        # The SDK exports only its abstract tool under a public name; its file tool has this one address.
+        # The SDK exports only its abstract tool under a public name; its file tool must be imported from here.
         return import_module("anthropic.lib.tools._beta_builtin_memory_tool")
     except ImportError:
         raise InvalidInput("the memory tool needs a package: pip install 'loomkeep[anthropic]'") from None

@@ -1,4 +1,4 @@
-"""The files of a notebook: read whole or refused with a reason, replaced in one step, locked across processes."""
+"""Reading, atomically replacing and locking the files of a notebook. A file is read completely or refused."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ _LEFTOVER = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp")
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file. A link counts as one, even if its target does not exist: reading it is refused."""
+    """Whether there is a file. A link counts as a file even if its target does not exist; reading a link is
+    refused."""
     return os.path.lexists(path)
 
 
 def place_in(root: Path, path: str) -> Path:
-    """Return the place of a file in a folder. A path that leaves the folder, also by a link, is refused."""
+    """Return the path of a file in a folder. Refuses a path that leaves the folder, directly or through a link."""
     parts = path.split("/")
     if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise InvalidInput(f"{path!r} is not a path in {root}")
@@ -51,8 +52,8 @@ def place_in(root: Path, path: str) -> Path:
 def read_text(path: Path) -> str:
     """Return the text of a file with its line ends.
 
-    A link, a folder, a file over 16 MB, a binary file and bytes that are not UTF-8 raise `InvalidInput`, with the
-    line if there is one.
+    Raises `InvalidInput` for a link, a folder, a file over 16 MB, a binary file, and bytes that are not UTF-8. The
+    error names the line if there is one.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -96,18 +97,18 @@ def problem_of(path: str, place: Path, error: Exception) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the text of a file in one step: readers see the old file or the new one, also after a crash.
+    """Replace the text of a file atomically: readers see the old file or the new one, even after a crash.
 
-    A link is refused. A new file is readable by its owner alone, like every file that holds memories.
+    A link is refused. A new file is readable only by its owner, like every file that holds memories.
     """
     _write(path, text, None)
 
 
 def replace_text(path: Path, text: str, expected: str | None) -> str | None:
-    """Do what `write_text` does, and return a text that another program saved in the meantime.
+    """Do the same as `write_text`, and return a text that another program saved in the meantime.
 
-    `expected` is the text that the caller found there, None for no file. The result is None if it was still there.
-    Otherwise the displaced text is also at `displaced_path(path)` until the caller removes it.
+    `expected` is the text that the caller read, or None if there was no file. Returns None if the file still had that
+    text. Otherwise the displaced text is also kept at `displaced_path(path)` until the caller removes it.
     """
     kept = displaced_path(path)
     _write(path, text, kept)
@@ -121,7 +122,7 @@ def replace_text(path: Path, text: str, expected: str | None) -> str | None:
 
 
 def displaced_path(path: Path) -> Path:
-    """Return where `replace_text` keeps the file that it displaces. A file there was left by a killed process."""
+    """Return the path at which `replace_text` keeps a displaced file. A file found there is from a killed process."""
     return path.with_name(f".{path.name}.replaced")
 
 
@@ -176,7 +177,7 @@ _held = threading.local()
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Run a block in which no other process or thread changes the notebook files of a folder. Blocks may be nested.
+    """Lock the notebook files of a folder against other processes and threads for a block. Blocks may be nested.
 
     The lock is on the folder itself, so there is no lock file among the notes.
     """

@@ -1,8 +1,8 @@
 """Packages of knowledge: an agent's knowledge as a folder of Markdown that other agents import.
 
 A package is a folder with `package.json` (format, name, agent, and the SHA-256 of every file) and Markdown files. An
-imported package stays apart, under `.notes/<agent>/packages/<name>`, or is merged into the agent's own knowledge. A
-later version of it is merged with the edits that were made since.
+imported package stays separate, under `.notes/<agent>/packages/<name>`, or is merged into the agent's own knowledge.
+A later version of a package is merged with the edits made since.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FILE = re.compile(r"[^\W_][\w.-]{0,120}\.md")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package as it lies in its folder: its name, the agent that wrote it, and the names of its files."""
+    """A package in a folder: its name, the agent that wrote it, and the names of its files."""
 
     name: str
     agent: str
@@ -45,9 +45,9 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class PackageImport:
-    """What an import did, by the paths of pages. Conflicts have marks in the file until somebody resolves them.
+    """The result of an import, by the paths of pages. Conflicts are marked in the file until they are resolved.
 
-    `disagreements` are lines of the agent's own knowledge and of the package that say nearly the same.
+    `disagreements` are pairs of lines, of the agent's own knowledge and of the package, that are nearly the same.
     """
 
     package: Package
@@ -57,13 +57,13 @@ class PackageImport:
 
 
 def export_package(pages: Pages, files: dict[str, Page], target: Path, *, name: str, agent: str) -> Package:
-    """Write pages as a package, in place of an earlier one. A folder with other files is refused."""
+    """Write pages as a package, replacing an earlier one. Refuses a folder with other files."""
     if not _NAME.fullmatch(name):
-        raise InvalidInput(f"the name of a package is letters, digits, '_', '-' and '.', not {name!r}")
+        raise InvalidInput(f"the name of a package must have only letters, digits, '_', '-' and '.', not {name!r}")
     if exists(target) and not target.is_dir():
-        raise InvalidInput(f"{target} is no folder; give the folder that is to hold the package")
+        raise InvalidInput(f"{target} is not a folder; name the folder for the package")
     if target.is_dir() and any(target.iterdir()) and not exists(target / _DESCRIPTION):
-        raise InvalidInput(f"{target} has other files; give a new folder, or one with a package")
+        raise InvalidInput(f"{target} has other files; name a new folder, or one with a package")
     texts = {file: text for file, page in files.items() if (text := pages.text(page)).strip()}
     if not texts:
         raise InvalidInput(f"{agent!r} has no knowledge to export yet")
@@ -82,7 +82,7 @@ def export_package(pages: Pages, files: dict[str, Page], target: Path, *, name: 
 def import_package(pages: Pages, source: Path, *, notes: str, own: dict[str, Page], merge: bool) -> PackageImport:
     """Import a package into the notes of an agent; with `merge`, into its own pages of the same names.
 
-    Its text counts as unverified, unless the user has trusted the folder of the package.
+    Its text counts as unverified unless the user has trusted the folder of the package.
     """
     told = _described(source)
     name = told["name"]
@@ -106,10 +106,10 @@ def import_package(pages: Pages, source: Path, *, notes: str, own: dict[str, Pag
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    """Return the description of a package, checked."""
+    """Return the checked description of a package."""
     path = folder / _DESCRIPTION
     if not exists(path):
-        raise InvalidInput(f"{folder} is no package of knowledge: it has no {_DESCRIPTION}")
+        raise InvalidInput(f"{folder} is not a package of knowledge: it has no {_DESCRIPTION}")
     try:
         told = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -117,24 +117,22 @@ def _described(folder: Path) -> dict[str, Any]:
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise InvalidInput(f"{path} does not describe a package of knowledge (format {FORMAT!r})")
     if told.get("version") != _VERSION:
-        raise InvalidInput(f"{path} is of version {told.get('version')!r}; this one reads version {_VERSION}")
+        raise InvalidInput(f"{path} has version {told.get('version')!r}; this version of loom reads {_VERSION}")
     name, agent, files = told.get("name"), told.get("agent"), told.get("files")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(agent, str):
         raise InvalidInput(f"{path}: a package needs a name and an agent of letters, digits, '_', '-' and '.'")
     if not isinstance(files, dict) or not 1 <= len(files) <= _MOST_FILES:
-        raise InvalidInput(f"{path}: a package has 1 to {_MOST_FILES:,} files")
+        raise InvalidInput(f"{path}: a package must have 1 to {_MOST_FILES:,} files")
     for file, digest in files.items():
         if not _FILE.fullmatch(file) or not isinstance(digest, str):
-            raise InvalidInput(f"{path}: {file[:80]!r} is no name of a Markdown file in the package")
+            raise InvalidInput(f"{path}: {file[:80]!r} is not the name of a Markdown file in the package")
     return told
 
 
 def _checked_text(folder: Path, file: str, digest: str) -> str:
     text = read_text(folder / file)
     if _digest(text) != digest:
-        raise InvalidInput(
-            f"{folder / file} is not what {_DESCRIPTION} says: it was changed; export the package again"
-        )
+        raise InvalidInput(f"{folder / file} does not match {_DESCRIPTION}: it was changed; export the package again")
     if not text.strip():
         raise InvalidInput(f"{folder / file} is empty; export the package again")
     return text

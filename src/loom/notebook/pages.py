@@ -1,8 +1,8 @@
-"""Pages: files of a notebook that are also memories, kept equal in both directions.
+"""Pages: files of a notebook that are also memories, synchronised in both directions.
 
-A page is a chain of versions in the store. Changes in the store appear in the file; an edit by a person becomes the
-next version. Edits on both sides at once are merged, and lines that both changed stay twice, between marks. A file
-that is gone is a request to forget, which has to be confirmed.
+A page is a chain of versions in the store. Changes in the store are written to the file; an edit of the file becomes
+the next version. Simultaneous edits of both sides are merged; lines that both changed occur twice, between marks. A
+deleted file is a request to forget, which has to be confirmed.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _STATE = "sync.json"
 _LEARNED = "learned"
 _NOTHING: Mapping[str, Sequence[str]] = MappingProxyType({})
 _FROM_HIGHEST = (Trust.USER, Trust.AGENT, Trust.TOOL, Trust.WEB, Trust.UNKNOWN)
-# A page that an editor saves this often while it is written is left for the next sync.
+# If another program saves a page this often while it is written, the page is left for the next sync.
 _TRIES = 20
 
 
 def page_id(path: str, prefix: str = "") -> str:
-    """Return the id of the memory that a file is, by its path in the notebook."""
+    """Return the id of the memory of a file, given its path in the notebook."""
     return f"page:{prefix}{path}"
 
 
@@ -62,8 +62,8 @@ def page_id(path: str, prefix: str = "") -> str:
 class Page:
     """A file of a notebook: its path in the folder, and its place in the three dimensions.
 
-    `trust` is the trust of an edit of the file; by default the folder decides. A page that is not `writable` is read
-    only: the memory follows the file, and the file is never changed.
+    `trust` is the trust of an edit of the file; by default, the folder determines it. If a page is not `writable`,
+    the memory follows the file, and the file is never changed.
     """
 
     path: str
@@ -76,12 +76,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """What `sync` did, by the paths of pages.
+    """The result of `sync`, by the paths of pages.
 
-    `conflicts` have marks in the file until somebody resolves them. `missing` are files that were deleted or emptied:
-    the memory is unchanged until `forget` or `restore` answers. `removed` names sections that an edit took out
-    (`path#heading`): earlier versions have them until `forget_earlier`. `problems` are files that could not be read,
-    and flaws of those that could, with their lines.
+    `conflicts` are marked in the file until they are resolved. `missing` are files that were deleted or emptied: the
+    memory is unchanged until `forget` or `restore` is called. `removed` names sections that an edit deleted
+    (`path#heading`): earlier versions have them until `forget_earlier` is called. `problems` are unreadable files,
+    and flaws of readable ones with their lines.
     """
 
     read: tuple[str, ...] = ()
@@ -100,11 +100,12 @@ class Synced:
 
 
 _Doing = defaultdict[str, list[str]]
-# The lists of `Synced` while they grow, by their names, and `unreadable`: the errors of pages that were not read.
+# The lists of `Synced` by their names while they are filled, and `unreadable`: the errors of pages that were not
+# read.
 
 
 class _Base(NamedTuple):
-    """What file and memory agreed on last: the version, the digest of its text, and its sequence number."""
+    """The last version on which file and memory agreed, the digest of its text, and its sequence number."""
 
     version: int
     digest: str
@@ -112,10 +113,10 @@ class _Base(NamedTuple):
 
 
 class Pages:
-    """The pages of a folder. Thread-safe, and safe with other processes on the same folder.
+    """The pages of a folder. Several threads and processes may use the same folder.
 
-    `notes` holds the record of what both sides agreed on: `.notes` in the folder, unless another is given. `prefix`
-    keeps the ids of pages of different folders apart.
+    `notes` is the folder that stores the versions on which both sides agreed, by default `.notes`. `prefix`
+    distinguishes the ids of pages of different folders.
     """
 
     def __init__(self, root: Path, memory: MemoryManager, notes: Path | None = None, prefix: str = "") -> None:
@@ -126,17 +127,17 @@ class Pages:
 
     @property
     def trust(self) -> Trust:
-        """How far an edit of a file is believed: as the user's own words in a folder that the user has trusted."""
+        """The trust of an edit of a file: that of the user's own words if the user has trusted the folder."""
         return Trust.USER if is_trusted(str(self._root), None, os.environ) else Trust.UNKNOWN
 
     def id_of(self, page: Page) -> str:
-        """Return the id of the memory that a page is."""
+        """Return the id of the memory of a page."""
         return page_id(page.path, self._prefix)
 
     # -- one page --------------------------------------------------------------------------------------
 
     def text(self, page: Page) -> str:
-        """Return the text of a page as its file has it, after both sides were made equal; empty if there is none."""
+        """Synchronise a page and return the text of its file; empty if there is none."""
         with self._locked():
             self._sync_one(page)
             path = place_in(self._root, page.path)
@@ -145,9 +146,9 @@ class Pages:
     def write(
         self, page: Page, text: str, *, trust: Trust = Trust.AGENT, learned: Mapping[str, Sequence[str]] = _NOTHING
     ) -> Record:
-        """Replace the text of a page, as the agent does. Edits of the file that were not read yet stay versions.
+        """Replace the text of a page. Edits of the file that were not read yet become earlier versions.
 
-        `learned` has lines of the text with the ids of the memories from which they were learned.
+        `learned` maps lines of the text to the ids of the memories from which they were learned.
         """
         if not page.writable:
             raise InvalidInput(f"{page.path} belongs to another program; change it there")
@@ -160,8 +161,8 @@ class Pages:
     def merge(self, page: Page, text: str, *, trust: Trust, package: str, joins: bool = False) -> Merged:
         """Merge a text of a package into a page, with marks around the lines that both sides changed.
 
-        The previous text of the package is the base: the text becomes a version of its own, with the name of the
-        package in its metadata. With `joins`, lines that both sides added are all kept if they do not disagree.
+        The base is the previous text of the package. The new text becomes a separate version, with the name of the
+        package in its metadata. With `joins`, all lines that both sides added are kept if they do not disagree.
         """
         with self._locked():
             self._sync_one(page)
@@ -201,7 +202,7 @@ class Pages:
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def rollback(self, page: Page, version: int) -> Record:
-        """Make an earlier version the newest one again. Nothing is lost: the rollback is a version too."""
+        """Make an earlier version the newest one again. The rollback is a new version, so nothing is lost."""
         found = next((one for one in self.history(page) if one.version == version), None)
         if found is None:
             raise NotFound(f"{page.path} has no version {version}")
@@ -215,17 +216,18 @@ class Pages:
             return receipt
 
     def forget_earlier(self, page: Page) -> ForgetReceipt:
-        """Forget all versions of a page but the text it has now, and so every section that was taken out."""
+        """Forget all earlier versions of a page, and with them every section that was removed from it."""
         with self._locked():
             self._sync_one(page)
             return self._forget_earlier(page, self._required(page))
 
     def learned(self, page: Page) -> dict[str, list[str]]:
-        """Return the digests of the lines of all versions that were learned from memories, with the ids of these."""
+        """Return the digests of the lines, in all versions, that were learned from memories, with these ids."""
         return {digest: ids for one in self.history(page) for digest, ids in _learned(one).items()}
 
     def forget_lines(self, page: Page, digests: Collection[str]) -> bool:
-        """Take lines out of a page, by their digests, and forget all versions before; tell whether any had one."""
+        """Remove lines from a page, by their digests, and forget all earlier versions. Returns whether any version
+        had one of the lines."""
         with self._locked():
             if not any(_digest(line) in digests for one in self.history(page) for line in one.content.splitlines()):
                 return False
@@ -245,7 +247,7 @@ class Pages:
     def _forget_earlier(self, page: Page, record: Record) -> ForgetReceipt:
         stays = {_digest(line) for line in record.content.splitlines()}
         learned = {digest: ids for digest, ids in self.learned(page).items() if digest in stays}
-        # Without a base the text is read from its file again, should the process die before the end.
+        # Without a base, the text is read from its file again if the process dies before the end.
         self._agree({page.path: None})
         receipt = self._memory.forget(self.id_of(page))
         self._store_all(page, (record.content, Trust(record.trust), ""), learned=learned)
@@ -253,21 +255,21 @@ class Pages:
         return receipt
 
     def read(self, page: Page, trust: Trust) -> None:
-        """Take a file that a program has just written as the next version, at the trust of that program."""
+        """Store a file that a program has just written as the next version, with the trust of that program."""
         with self._locked():
             text = read_text(place_in(self._root, page.path))
             record = self._store(page, text, trust) if text.strip() else None
             self._agree({page.path: None if record is None else _agreed(record)})
 
     def retire(self, page: Page) -> None:
-        """End a page without forgetting it: its text is not found any more; its history and `rollback` stay."""
+        """End a page without forgetting it: its text is no longer found; its history and `rollback` remain."""
         with self._locked():
             if self._record(page) is not None:
                 self._store(page, RETIRED, Trust.AGENT)
             self._remove(page)
 
     def restore(self, page: Page) -> Path:
-        """Write a file again that was deleted or emptied."""
+        """Write a deleted or emptied file again."""
         with self._locked():
             record = self._required(page)
             path = place_in(self._root, page.path)
@@ -276,13 +278,13 @@ class Pages:
             return path
 
     def known(self, below: str = "") -> list[str]:
-        """Return the paths of the pages on which file and memory have agreed, in a folder."""
+        """Return the paths of the synchronised pages in a folder."""
         return [path for path in self._state() if path.startswith(below)]
 
     # -- all pages -------------------------------------------------------------------------------------
 
     def sync(self, pages: Iterable[Page]) -> Synced:
-        """Make files and memories equal. One page that cannot be read does not stop the others."""
+        """Synchronise files and memories. A page that cannot be read does not stop the others."""
         doing = self._synced_all(pages)
         return Synced(*(tuple(dict.fromkeys(doing[name])) for name in Synced.__slots__))
 
@@ -332,7 +334,7 @@ class Pages:
         if base is not None and base.digest == _digest(file):
             return self._written(page, file, record, doing) if page.writable else base
         if not file.strip():
-            doing["missing"].append(page.path)  # an emptied file is a request too
+            doing["missing"].append(page.path)  # an emptied file is also a request to forget
             return base
         if not page.writable or (base is not None and base.version == record.version):
             doing["read"].append(page.path)
@@ -362,7 +364,7 @@ class Pages:
         """Merge after both sides changed. Each text becomes a version, and so does the merged one."""
         versions = {one.version: one.content for one in self.history(page)}
         if file in [text for version, text in versions.items() if base is not None and version > base.version]:
-            # A killed process stored the edit, and did not come to write its merge to the file.
+            # A killed process stored the edit, but did not write the merged text to the file.
             return self._written(page, file, record, doing)
         made = merged(versions.get(base.version, "") if base is not None else "", file, record.content)
         if made.conflicts:
@@ -371,12 +373,12 @@ class Pages:
         return self._written(page, file, self._edited(page, file, made.text, record), doing)
 
     def _edited(self, page: Page, edit: str, made: str, record: Record) -> Record:
-        """Store an edit of a file, and the text that it and the memory's version make together."""
+        """Store an edit of a file, and the text that results from merging it with the memory's version."""
         trust = self._trust_of(page)
         return self._store_all(page, (edit, trust, ""), (made, lower_trust(trust, record.trust), ""))
 
     def _written(self, page: Page, file: str | None, record: Record, doing: _Doing) -> _Base:
-        """Write a version to the file. An edit that an editor saves in the same moment is merged too."""
+        """Write a version to the file. An edit that is saved at the same moment is merged too."""
         path = place_in(self._root, page.path)
         for _ in range(_TRIES):
             edit = replace_text(path, record.content, file)
@@ -388,12 +390,12 @@ class Pages:
                 doing["conflicts"].append(page.path)
             file, record = record.content, self._edited(page, edit, made.text, record)
             displaced_path(path).unlink()
-        raise InvalidInput(f"{path} is saved by another program all the time; sync again later")
+        raise InvalidInput(f"another program saves {path} continuously; sync again later")
 
     def _recovered(
         self, page: Page, path: Path, file: str | None, record: Record | None
     ) -> tuple[str | None, Record | None, _Base | None]:
-        """Take in the text that a killed process had displaced. In all but the rarest case it is a known version."""
+        """Recover the text that a killed process had displaced. It is almost always a known version."""
         left = read_text(displaced_path(path))
         if left.strip() and left not in {one.content for one in self.history(page)} and left != file:
             text = merged("", left, file).text if file else left
@@ -405,8 +407,8 @@ class Pages:
         return file, record, self._state().get(page.path)
 
     def _stands(self, page: Page, base: _Base, record: Record) -> bool:
-        """Tell whether the version that both sides agreed on is in the history, or was forgotten since. After a
-        restored backup it is neither, and the file is not overwritten."""
+        """Return whether the version on which both sides agreed is in the history, or was forgotten since. After the
+        restore of a backup it may be neither; the file is then not overwritten."""
         if record.version == base.version and base.digest == _digest(record.content):
             return True
         return base[:2] in ((one.version, _digest(one.content)) for one in self.history(page)) or self._was_forgotten(
@@ -414,7 +416,7 @@ class Pages:
         )
 
     def _was_forgotten(self, base: _Base) -> bool:
-        """Tell whether the version was forgotten. A memory that never had it, or lost it, deletes no file."""
+        """Return whether the version was forgotten. A memory that never had it, or lost it, deletes no file."""
         since = base.seq
         while changes := self._memory.store.changes(since):
             if any(one.kind == "forget" and one.record == base.seq for one in changes):
@@ -430,7 +432,8 @@ class Pages:
     ) -> Record:
         """Store the next versions of a page in one transaction, each with its trust and the package it comes from.
 
-        They go to the knowledge tier: a page is too long for the window. What earlier versions learned is kept.
+        They enter the knowledge tier, since a page is too long for the window. The origins of lines learned in
+        earlier versions are kept.
         """
         drafts = []
         before = self._memory.store.get(self.id_of(page))
@@ -487,8 +490,8 @@ class Pages:
     # -- what both sides agreed on ---------------------------------------------------------------------
 
     def _state(self) -> dict[str, _Base]:
-        """Return the state on which both sides agreed; an empty one if it is unreadable or belongs to another memory:
-        then every page is compared as if for the first time, and no text is lost."""
+        """Return the versions on which both sides agreed; none if the file is unreadable or belongs to another
+        memory. Every page is then compared as if for the first time, and no text is lost."""
         found = {}
         for path, one in self._folders().get(self._prefix, {}).items():
             with contextlib.suppress(ValueError, TypeError):
@@ -497,7 +500,7 @@ class Pages:
         return found
 
     def _folders(self) -> dict[str, dict[str, list[object]]]:
-        """Return the agreements of all folders of these notes, by their prefixes."""
+        """Return the agreed versions of all folders of these notes, by their prefixes."""
         path = self._notes / _STATE
         if not exists(path):
             return {}
@@ -534,13 +537,13 @@ def _agreed(record: Record) -> _Base:
 
 
 def _learned(record: Record) -> dict[str, list[str]]:
-    """Return the origin of the lines of a version: their digests, with the ids of memories."""
+    """Return the digests of the lines that a version learned from memories, with the ids of the memories."""
     found = (record.metadata or {}).get(_LEARNED)
     return dict(found) if isinstance(found, dict) else {}
 
 
 def lower_trust(*trusts: str) -> Trust:
-    """Return the least of several trusts, which is the trust of a text composed of several."""
+    """Return the lowest of several trusts, which is the trust of a text composed of several parts."""
     return max(map(Trust, trusts), key=_FROM_HIGHEST.index)
 
 

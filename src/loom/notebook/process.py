@@ -1,4 +1,4 @@
-"""task_process.md: the state of a task as Markdown, read and changed in place.
+"""`task_process.md`: the state of a task as Markdown, which is read and changed in place.
 
     # Task Process
     ## 当前状态 / ## State            - 指令指针: 3 / - Pointer: 3      - 阶段: executing / - Phase: executing
@@ -6,8 +6,8 @@
     ## TODO列表 / ## TODO             - [x] done      - [ ] to do  ← 当前
     ## 动态指令 / ## Rules            IF error THEN RETRY ELSE CONTINUE
 
-Everything else in the file belongs to its author. A change affects only the lines of its subject; every other byte
-stays as it is, line ends included.
+Everything else in the file belongs to its author. A change affects only the lines concerned; every other byte stays
+as it is, including line ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PHASE = ("阶段", "phase")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item of the TODO list: its text without the mark of the current item, its state, and its line from 0."""
+    """An item of the TODO list: its text (without the mark of the current item), its state, and its line from 0."""
 
     text: str
     done: bool
@@ -63,7 +63,7 @@ class Item:
 class TaskProcess:
     """A task process, as its file describes it. Immutable: a change returns a new one, whose `text` is the new file.
 
-    `pointer` is the place of the current item, from 1. When all items are done, it is one more than their number.
+    `pointer` is the place of the current item, from 1. After the last item, it is one more than the number of items.
     """
 
     text: str
@@ -75,7 +75,8 @@ class TaskProcess:
 
     @classmethod
     def parse(cls, text: str, name: str = "task_process.md") -> TaskProcess:
-        """Parse a file. Missing parts have defaults. A pointer to no item raises `InvalidInput` with its line."""
+        """Parse a file. Missing parts have defaults. Raises `InvalidInput`, with the line, if the pointer is
+        invalid."""
         lines = _lines(text)
         places = _sections(lines)
         items = tuple(
@@ -121,13 +122,13 @@ class TaskProcess:
             return target
         places = [at for at, item in enumerate(self.items, 1) if item.label == target]
         if len(places) != 1:
-            raise InvalidInput(f"{len(places) or 'no'} items have the label @{target}; one must")
+            raise InvalidInput(f"{len(places) or 'no'} items have the label @{target}; exactly one must have it")
         return places[0]
 
     # -- changing --------------------------------------------------------------------------------------
 
     def moved(self, pointer: int, *, phase: str | None = None) -> TaskProcess:
-        """Return the process with the pointer at another item. Moving back opens the items in between again."""
+        """Return the process with the pointer at another item. Moving back reopens the items in between."""
         lines = _lines(self.text)
         for at, item in enumerate(self.items, 1):
             done = item.done if at < pointer or at > self.pointer else False
@@ -159,7 +160,7 @@ class TaskProcess:
         return TaskProcess.parse("".join(lines))
 
     def with_item(self, text: str, *, at_end: bool = False) -> TaskProcess:
-        """Return the process with one more item, after the current one or at the end of the list."""
+        """Return the process with an additional item, after the current one or at the end of the list."""
         line = " ".join(text.split())
         if not line:
             raise InvalidInput("an item of the TODO list needs a text")
@@ -172,7 +173,7 @@ class TaskProcess:
         return TaskProcess.parse("".join(lines)).moved(self.pointer, phase=self.phase)
 
     def _rewritten(self, lines: list[str], pointer: int, phase: str) -> TaskProcess:
-        """Return the process with another pointer, phase and mark of the current item in these lines."""
+        """Return the process of these lines with the given pointer and phase, and the current item marked."""
         for at, item in enumerate(self.items, 1):
             line, ending = _bare(lines[item.line]), _ending(lines[item.line])
             marked = _CURRENT.search(line) is not None
@@ -208,7 +209,7 @@ def new_process(
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text into lines with their ends. Only line feeds end a line, so that nothing else changes."""
+    """Split a text into lines with their ends. Only line feeds end a line, so that all other bytes are preserved."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -225,7 +226,7 @@ def _is_chinese(text: str) -> bool:
 
 
 def _insert(lines: list[str], at: int, new: Sequence[str], text: str) -> None:
-    """Insert lines, with the line ends of a text. The line before them ends too."""
+    """Insert lines with the line ends of a text. Adds a line end to the line before if it has none."""
     end = "\r\n" if "\r\n" in text else "\n"
     if at and not lines[at - 1].endswith("\n"):
         lines[at - 1] += end
@@ -233,7 +234,7 @@ def _insert(lines: list[str], at: int, new: Sequence[str], text: str) -> None:
 
 
 def _add(lines: list[str], meaning: str, line: str, text: str) -> None:
-    """Add a line to a section. A new section stands at the beginning (state), before the list (variables) or last."""
+    """Add a line to a section. A new section comes first (state), before the list (variables) or last."""
     places = _sections(lines)
     heading = f"## {_HEADINGS[meaning][_is_chinese(text)]}"
     if meaning in places:
@@ -269,7 +270,7 @@ def _fenced(lines: Sequence[str]) -> list[bool]:
 def _sections(lines: Sequence[str]) -> dict[str, range]:
     """Return the sections by their meaning: the lines between their heading and the next one of its level.
 
-    Of two sections of the same meaning the first counts. Headings in code blocks do not count.
+    If two sections have the same meaning, the first counts. Headings in code blocks do not count.
     """
     found: dict[str, range] = {}
     opened: tuple[str, int, int] | None = None
@@ -318,7 +319,7 @@ def _pointer(value: str, items: int, where: str) -> int:
 
 
 def _put_field(lines: list[str], names: Sequence[str], value: str, text: str) -> None:
-    """Write a field of the state: in its line, in a new line of the section, or in a new section at the beginning."""
+    """Write a field of the state to its line. Adds the line, or a section at the beginning, if it is missing."""
     for at in _within(lines, _sections(lines), "state"):
         found = _FIELD.match(_bare(lines[at]))
         if found is not None and found[2].strip().lower() in names:

@@ -1,4 +1,4 @@
-"""Session files: one for each finished session, in the form of requirement 113, found without reading the others."""
+"""Session files: a Markdown file and a memory for each finished session. Only `sync` reads all of the files."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SESSION = "session"
 
 _EVENT = Dimensions("world", "event", "instance")
 _LONGEST_NAME = 60
-# The words of a request that name its session.
+# The number of words of a request that make the name of its session.
 _NAMING_WORDS = 6
 _MOST_IN_A_SECOND = 1000
 _PAGE = 500
 _PREFIX = "session:"
 _OUR_NAME = re.compile(r"\d{8}_\d{6}_.+\.md")
-# A line for each version of a file that a memory wrote: the memory, the sequence number of the version, the name.
+# This file has a line for each version that a memory wrote: the memory, the sequence number of the version, the name.
 _WRITTEN = ".written"
 _AGENT = re.compile(r"^- Agent: (\S.{0,63})$", re.MULTILINE)
 _OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
@@ -39,12 +39,10 @@ _OUTCOME = re.compile(r"^- Outcome: \w+$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SessionNote:
-    """A finished session. `task` names it in its file's name: by default the first words of the request.
+    """A finished session. `task` is used in the name of its file; by default, the first words of the request are.
 
-    `tools` counts the calls of each tool, `sources` are the ids of its turns.
-
-    `succeeded` says whether the task was done, None if it was not judged. `knowledge` names the knowledge that was
-    in use, and `knowledge_version` its version; a notebook fills both in.
+    `tools` counts the calls of each tool, and `sources` are the ids of its turns. `succeeded` is None if the session
+    was not judged. `knowledge` and `knowledge_version` name the knowledge in use; a notebook fills them in.
     """
 
     request: str
@@ -71,7 +69,7 @@ class SessionNote:
 
 
 class Sessions:
-    """The session files of a folder, and the memories of them. All agents of the folder write here."""
+    """The session files of a folder and their memories. All agents of the folder share it."""
 
     def __init__(self, root: Path, memory: MemoryManager, agent: str) -> None:
         self.folder = root / ".sessions"
@@ -79,7 +77,7 @@ class Sessions:
         self._agent = agent
 
     def write(self, note: SessionNote, at: datetime | None = None) -> Path:
-        """Keep a finished session: its file, under a name that no other process has, and its memory.
+        """Store a finished session: its file, under a name that no other process uses, and its memory.
 
         Forgetting one of the `sources` of the note forgets the session too.
         """
@@ -95,7 +93,7 @@ class Sessions:
             metadata["succeeded"] = note.succeeded
         with locked(self.folder):
             path = self._free(stamp, note.task or " ".join(note.request.split()[:_NAMING_WORDS]))
-            # The memory before the file: a noted file without a memory counts as forgotten.
+            # Store the memory before the file, because a listed file without a memory counts as forgotten.
             self._store(path.name, text, Trust.AGENT, metadata, note.sources)
             write_text(path, text)
         return path
@@ -118,7 +116,8 @@ class Sessions:
         return self._memory.store.get(_id_of(Path(name).name))
 
     def judge(self, name: str, succeeded: bool) -> Record:
-        """Say whether the task of a session was done: a line in file and memory, in place of an earlier one."""
+        """Record whether the task of a session succeeded: a line in the file and the memory replaces an earlier
+        one."""
         with locked(self.folder):
             found = self.find(name)
             if found is None:
@@ -140,10 +139,10 @@ class Sessions:
         return receipt
 
     def sync(self, trust: Trust, only: Collection[str] | None = None) -> Synced:
-        """Compare every file with its memory, or those of these names. No other operation reads all files.
+        """Synchronise all files with their memories, or only the files with these names.
 
-        Edits, and files from elsewhere, are read at this trust. Files that were deleted are named, and files whose
-        memory was forgotten are removed.
+        Edits and files of other origin are stored with this trust. Deleted files are reported, and files whose memory
+        was forgotten are removed.
         """
         read, problems = [], []
         self._check_folder()
@@ -151,7 +150,7 @@ class Sessions:
             return Synced()
         with locked(self.folder):
             remove_leftovers(self.folder)
-            # Files of other names belong to somebody else.
+            # Files with other names are not session files.
             there = (entry.name for entry in os.scandir(self.folder)) if only is None else only
             names = {name for name in there if _OUR_NAME.fullmatch(name)}
             forgotten = self._sweep(names)
@@ -175,7 +174,7 @@ class Sessions:
         )
 
     def restore(self, name: str) -> Path:
-        """Write the file of a session again that was deleted."""
+        """Write the deleted file of a session again."""
         found = self.find(name)
         if found is None:
             raise NotFound(f"there is no session {name!r}")
@@ -187,7 +186,7 @@ class Sessions:
     def follow(self, forgotten: Collection[int]) -> list[str]:
         """Remove the files of sessions that were forgotten, given the sequence numbers of forgotten records.
 
-        Return the paths of those removed. No other file is looked at.
+        Returns the paths of the removed files. Reads no other file.
         """
         self._check_folder()
         if not self.folder.is_dir():
@@ -206,7 +205,7 @@ class Sessions:
             raise InvalidInput(f"{self.folder} is a link; a notebook writes in its own folders only")
 
     def _sweep(self, names: Iterable[str]) -> list[str]:
-        """Remove those of these files that were written here and have no memory any more."""
+        """Remove those of these files that this memory wrote and whose memory no longer exists."""
         here = self._written_here()
         noted = [name for name in names if name in here]
         gone = []
@@ -225,7 +224,7 @@ class Sessions:
         return removed
 
     def _note_written(self, name: str) -> None:
-        """Note that this memory wrote a file, so that a file from elsewhere is never taken for a forgotten one."""
+        """Record that this memory wrote a file, so that a file of other origin is never taken for a forgotten one."""
         found = self.find(name)
         assert found is not None
         handle = os.open(
@@ -237,7 +236,7 @@ class Sessions:
     def _written_here(self) -> dict[str, set[int]]:
         """Return the files that this memory wrote, with the sequence numbers of their versions.
 
-        A number that the store has not given out yet is that of a record which a restored backup does not have.
+        A number that the store has not assigned yet belongs to a record which a restored backup does not have.
         """
         last = self._memory.store.progress("notebook").last
         written: dict[str, set[int]] = {}
@@ -259,7 +258,7 @@ class Sessions:
 
     @property
     def _owner(self) -> str:
-        """The memory, in a word: a store may have several, in its namespaces."""
+        """The name of the memory in one word. A store has a memory in each namespace."""
         return f"{self._memory.store.store_id}/{quote(self._memory.store.namespace, safe='')}"
 
     def _read_edit(self, name: str, trust: Trust) -> bool:
@@ -296,13 +295,13 @@ class Sessions:
         self._note_written(name)
 
     def _free(self, stamp: str, task: str) -> Path:
-        """Return a path that no session has; within a second the next one gets a number."""
+        """Return a path that no session has. Further sessions of the same second get a number."""
         words = re.sub(r"[^\w.-]+", "-", task.strip())[:_LONGEST_NAME].strip("-.") or "task"
         for number in range(1, _MOST_IN_A_SECOND):
             path = self.folder / f"{stamp}_{words}{'' if number == 1 else f'_{number}'}.md"
             if not os.path.lexists(path) and self.find(path.name) is None:
                 return path
-        raise StoreUnavailable(f"{self.folder} has {_MOST_IN_A_SECOND} sessions of one second; wait a second")
+        raise StoreUnavailable(f"{self.folder} has {_MOST_IN_A_SECOND} sessions of this second; wait a second")
 
 
 def _id_of(name: str) -> str:

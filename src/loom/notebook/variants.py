@@ -1,4 +1,4 @@
-"""Variants of an agent's knowledge: kept side by side, one of them in use, compared by the tasks that succeeded.
+"""Variants of an agent's knowledge, one of which is in use, compared by the success of their tasks.
 
 The main knowledge is `agent_knowledge.md`; a variant is `variants/<name>.md` beside it. A small file names the one in
 use, and every finished session notes its name and version.
@@ -33,7 +33,7 @@ _IMPORTANCE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The sessions in which a variant was in use, in one version or (version 0) in all, and how their tasks ended.
+    """The sessions that used one version of a variant, or (version 0) any version, and the outcomes of their tasks.
 
     Sessions without a verdict count as neither succeeded nor failed. `rounds` is their mean number of model calls.
     """
@@ -83,18 +83,18 @@ class Variants:
         if name == MAIN:
             return Page(f"{self._folder}/agent_knowledge.md", KNOWLEDGE, _IMPORTANCE)
         if not _NAME.fullmatch(name):
-            raise InvalidInput(f"the name of a variant is letters, digits, '_' and '-', not {name!r}")
+            raise InvalidInput(f"the name of a variant must have only letters, digits, '_' and '-', not {name!r}")
         return Page(f"{self._folder}/variants/{name}.md", KNOWLEDGE, _IMPORTANCE)
 
     def keep(self, name: str, text: str | None = None) -> Record:
-        """Keep a variant: a copy of the knowledge in use, or this text. A variant of that name gets a new version."""
+        """Store a variant: a copy of the knowledge in use, or `text`. An existing variant gets a new version."""
         if name == MAIN:
             raise InvalidInput("'main' is the knowledge itself; give the variant another name")
         pages = self._pages()
         return pages.write(self.page(name), pages.text(self.page(self.in_use)) if text is None else text)
 
     def use(self, name: str) -> None:
-        """Use another variant from now on, for prompts, for new knowledge and in the notes of sessions."""
+        """Use another variant from now on: for prompts, for new knowledge and in the notes of sessions."""
         if name not in self.names():
             raise NotFound(f"there is no variant {name!r}; there are {self._listed()}")
         folder = self._root / self._folder

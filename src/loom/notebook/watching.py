@@ -1,4 +1,4 @@
-"""Watching a notebook's folder: each change of a file is read as it happens. Needs the extra `[watch]`."""
+"""Watching a notebook's folder: a changed file is read at once. Needs the extra `[watch]`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ __all__ = ["watch"]
 _DEBOUNCE_MS = 200
 _IDLE_MS = 500
 _SYNCS_AT_FIRST = 2
-# The clocks of a file system and of the process may differ by so much.
+# The most by which the clocks of a file system and of the process may differ.
 _OVERLAP_S = 5.0
 
 
 def watch(notebook: Notebook, stop: Event | None = None) -> Iterator[Synced]:
-    """Yield what `sync` did, whenever a file of the notebook or of an attached folder changes, until `stop` is set.
+    """Yield the result of `sync` whenever a file of the notebook or of an attached folder changes, until `stop` is
+    set.
 
-    What changed before the first call is read too. Requests and conflicts are yielded once, not at every change.
+    Changes made before the call are read too. Requests and conflicts are yielded once, not at every change.
     """
     watchfiles = _watchfiles()
     if notebook.minimal_mode:
@@ -42,7 +43,7 @@ def watch(notebook: Notebook, stop: Event | None = None) -> Iterator[Synced]:
         folders = _folders(notebook)
         quiet = 0
         with closing(_changes(watchfiles, folders, ended)) as changes:
-            # Once before the first wait, with which the watch begins, and once after it: no change is between them.
+            # Sync before the first wait, which starts the watch, and after it, so that no change between is missed.
             for changed in chain([set()], changes):
                 noticed_at = time.time()
                 quiet += not changed
@@ -61,7 +62,7 @@ def watch(notebook: Notebook, stop: Event | None = None) -> Iterator[Synced]:
 
 
 def _is_news(done: Synced, last: Synced) -> bool:
-    """Return whether something was done, or is asked that was not asked last time."""
+    """Return whether a result has changes, or requests that the last result did not have."""
     asked = (done.conflicts, done.missing, done.problems)
     return any((done.read, done.written, done.removed, done.forgotten)) or (
         any(asked) and asked != (last.conflicts, last.missing, last.problems)
@@ -92,7 +93,7 @@ def _sessions_of(notebook: Notebook, changed: set[str]) -> Synced:
 
 
 def _sessions_since(notebook: Notebook, moment: float) -> set[str]:
-    """Return the sessions that were written after this time. A watch misses them while it is set up."""
+    """Return the sessions that were written after this time, which a watch misses while it is set up."""
     folder = notebook.sessions.folder.resolve()
     if not folder.is_dir():
         return set()
@@ -101,7 +102,7 @@ def _sessions_since(notebook: Notebook, moment: float) -> set[str]:
 
 
 def _folders(notebook: Notebook) -> list[Path]:
-    """Return the folders that hold files of the notebook, one by one: a project may hold a million other files."""
+    """Return each folder that holds files of the notebook. The whole project may hold a million other files."""
     found = {notebook.work_dir.resolve()}
     for root in (notebook.work_dir / ".notes", notebook.sessions.folder):
         found.update(Path(folder) for folder, _, _ in os.walk(root.resolve()))

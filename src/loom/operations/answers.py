@@ -431,7 +431,7 @@ class Instructions(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Undone(Answer):
-    """The withdrawn record, and the ids of the records that hold again."""
+    """The withdrawn record, and the ids of the records that are valid again."""
 
     id: str
     restored: tuple[str, ...]
@@ -460,7 +460,7 @@ class Judged(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Moved(Answer):
-    """The tier of a memory after a move; None if it is in the log alone. `refused` says why it did not move."""
+    """The tier of a memory after a move; None if it is only in the log. `refused` says why it did not move."""
 
     id: str
     tier: str | None
@@ -489,7 +489,7 @@ class TierItem:
 
 @dataclass(frozen=True, slots=True)
 class Tiers(Answer):
-    """The tiers of a node, and its measures with their levels: ok, warning or alarm."""
+    """The tiers of a node, and its metrics with their levels: ok, warning or alarm."""
 
     rows = "tiers"
     node: str
@@ -503,7 +503,7 @@ class Tiers(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Synced(Answer):
-    """The files that were read and written, by path, and the questions that wait for an answer."""
+    """The files that were read and written, by path, and the files that need a decision."""
 
     read: tuple[str, ...]
     written: tuple[str, ...]
@@ -550,7 +550,7 @@ class Difference(Answer):
 
 @dataclass(frozen=True, slots=True)
 class TrialItem:
-    """The sessions of a variant, of one version or (version 0) of all. The success rate is of judged sessions."""
+    """The sessions of a variant: of one version, or of all with version 0. Only judged sessions count in the rate."""
 
     name: str
     version: int
@@ -694,7 +694,7 @@ class RestoredFile(Answer):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMove(Answer):
-    """A copied namespace: new memories, memories already there, and memories forgotten there since."""
+    """A copied namespace: new memories, memories already present, and memories that the target had forgotten."""
 
     namespace: str
     records: int
@@ -776,9 +776,11 @@ class PartProblem:
 
 @dataclass(frozen=True, slots=True)
 class Imported(Answer):
-    """How many memories are new, were there already, are lines of derived records, were left out by since or project,
-    or were skipped, of which `problems` has the first hundred; in how many secrets were masked; and the files of each
-    format. `complete` is False where a file was cut. After a dry run, nothing was written."""
+    """The counts of an import: memories that are new, already present, derived, outside of the filters, or skipped.
+
+    `problems` has the first hundred skipped ones, `masked` counts memories with masked secrets, and `formats` counts
+    the files of each format. `complete` is False if a file was truncated. A dry run writes nothing.
+    """
 
     formats: dict[str, int]
     passed_over: int
@@ -802,8 +804,8 @@ class Imported(Answer):
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A session of a coding agent: its messages, when it began to be kept, and the first words of its newest
-    prompt."""
+    """A session of a coding agent: the number of its stored messages, the time of the last one, and the first words
+    of its newest prompt."""
 
     id: str
     messages: int
@@ -813,7 +815,7 @@ class KeptSession:
 
 @dataclass(frozen=True, slots=True)
 class HookRun:
-    """One call of a hook: its time, the messages that it kept, the memories and tokens that the prompt got."""
+    """One call of a hook: its time, the messages that it stored, and the memories and tokens that it quoted."""
 
     at: str
     event: str
@@ -826,7 +828,7 @@ class HookRun:
 
 @dataclass(frozen=True, slots=True)
 class KeptOfProject(Answer):
-    """What the plugins keep of a project. `forgotten` counts the records forgotten now."""
+    """The records that the plugins keep of a project. `forgotten` counts the records that this call forgot."""
 
     path: str
     log: str

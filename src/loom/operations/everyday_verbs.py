@@ -129,7 +129,9 @@ def remember(
     ] = None,
     name: Annotated[str | None, About("the speaker's name", shown_as="NAME")] = None,
     session_id: Session = None,
-    created_at: Annotated[datetime | None, About("when it was said (now)", shown_as="TIME", models=False)] = None,
+    created_at: Annotated[
+        datetime | None, About("when it was said (default: now)", shown_as="TIME", models=False)
+    ] = None,
     importance: Annotated[
         float | None, About("from 0 to 1; above 0.6 it stays at hand", least=0, most=1, shown_as="N")
     ] = None,
@@ -138,10 +140,10 @@ def remember(
     metadata: Annotated[dict[str, Any] | None, About("anything to find it by later", shown_as="KEY=VALUE")] = None,
     lines: Annotated[bool, About("one memory for each line that is not empty", models=False)] = False,
 ) -> Remembered:
-    """Returns when the text is committed, so that it survives the death of the process. Several texts, or the lines
-    of one, are one transaction. The same id and text again changes nothing; for another text under an id, use update.
-    A
-    typed text counts as the user's; the origin of standard input is unknown, unless --role or --trust names it."""
+    """Returns when the text is committed, so that it survives a crash of the process. Several texts, or the lines of
+    one, are written in one transaction. Remembering the same text under the same id again changes nothing; to change
+    the text of an id, use update. A typed text counts as the user's; the origin of standard input is unknown unless
+    --role or --trust names it."""
     texts = [line for one in text for line in one.splitlines() if line.strip()] if lines else [*text]
     if not texts:
         raise InvalidInput("there is nothing to remember: the text is empty")
@@ -190,7 +192,7 @@ def recall(
         float, About("from 0 to 1: leave out hits below it", least=0, most=1, shown_as="N", models=False)
     ] = 0.0,
     diversity: Annotated[
-        float, About("from 0 to 1: keep hits apart that say the same", least=0, most=1, shown_as="N", models=False)
+        float, About("from 0 to 1: avoid hits that say the same", least=0, most=1, shown_as="N", models=False)
     ] = 0.0,
     max_tokens: Annotated[
         int | None, About("at most this many tokens of text", least=1, shown_as="N", models=False)
@@ -199,7 +201,7 @@ def recall(
     wait_s: Wait = 2.0,
 ) -> Recalled:
     """Searches by words, meaning, names and time, in English and Chinese. Each hit says why it was found. The command
-    first waits a moment for embedding; a memory that is not embedded yet is found by its words."""
+    first waits briefly for embedding; a memory that is not embedded yet is found by its words."""
     catch_up(memory, wait_s)
     hits = memory.recall(question, limit=limit, min_score=min_score, diversity=diversity, **narrowing.filters())
     if max_tokens is None:
@@ -254,8 +256,8 @@ def context(
     ] = False,
     wait_s: Wait = 2.0,
 ) -> Prompt:
-    """The budget is never exceeded. With a session, the prompt begins with the same tokens as the one before, so that
-    the provider's cache keeps hitting. Each memory in the prompt counts as used."""
+    """The budget is never exceeded. With a session, the prompt begins with the same tokens as the previous one, so
+    that the provider's cache can serve them. Each memory in the prompt counts as used."""
     catch_up(memory, wait_s)
     built = memory.context(question, budget=budget, session_id=session_id, system=system)
     messages = tuple(built.to_openai())
@@ -288,7 +290,7 @@ def _items(items: "Sequence[Any]") -> tuple[PromptItem, ...]:
     elsewhere={"mcp": _SIX_TOOLS},
 )
 def get(memory: "Memory", id: MemoryId) -> MemoryItem:
-    """Shows the newest version. Counts as a use of it."""
+    """Shows the newest version. This counts as a use of the memory."""
     record = memory.get(id)
     if record is None:
         raise _no_such(id)
@@ -347,7 +349,7 @@ def matrix(
         Literal["world", "subject"] | None, About("only about the world, or about the agent itself")
     ] = None,
     layer: Annotated[Literal["type", "instance"] | None, About("only of this layer")] = None,
-    flow: Annotated[Literal["state", "event"] | None, About("list only these")] = None,
+    flow: Annotated[Literal["state", "event"] | None, About("only states, or only events")] = None,
     limit: Annotated[int, About("list at most this many", least=1, most=10_000, shown_as="N")] = 20,
     after: Annotated[int | None, About("continue where the last page ended (its `next`)", shown_as="N")] = None,
 ) -> Matrix:
@@ -366,7 +368,7 @@ def matrix(
 
 @operation(
     _GROUP,
-    "put a new version in a memory's place",
+    "replace a memory by a new version",
     guidance=(
         "Correct or extend a memory whose id you know from recall. The earlier version stays in its history. Prefer "
         "this over remembering a contradicting statement."
@@ -386,7 +388,7 @@ def update(
     importance: Annotated[float | None, About("from 0 to 1", least=0, most=1, shown_as="N")] = None,
     metadata: Annotated[dict[str, Any] | None, About("replaces its metadata", shown_as="KEY=VALUE")] = None,
 ) -> Kept:
-    """Options that are not given leave their value unchanged. Earlier versions stay, for history and --as-of."""
+    """Omitted options leave their values unchanged. Earlier versions stay, for history and --as-of."""
     return Kept.of(memory.update(id, text, importance=importance, metadata=metadata))
 
 
@@ -414,12 +416,11 @@ def forget(
     narrowing: Narrowing,
     preview: Annotated[bool, About("only show the memories that would be forgotten")] = False,
 ) -> Forgotten:
-    """Takes ids or filters. With filters, the command line shows the memories that would be forgotten and asks,
-    unless
-    --yes is given. Earlier backups, snapshots and exports are out of its reach."""
+    """Takes ids or filters. With filters, the command line shows the memories that would be forgotten and asks for
+    confirmation unless --yes is given. Earlier backups, snapshots and exports still contain the memories."""
     filters = narrowing.filters()
     if not ids and not filters:
-        raise InvalidInput("forget needs an id or a filter; it never forgets everything by accident")
+        raise InvalidInput("forget needs an id or a filter, so that nothing is forgotten by accident")
     if ids:
         filters["ids"] = ids
     if preview:

@@ -67,9 +67,9 @@ def facts(
     history: Annotated[bool, About("also facts that no longer hold")] = False,
     wait_s: Wait = 10.0,
 ) -> Facts:
-    """Lists the newest first, or with a question the answers to it, best first. Each fact names the ids of its
-    sources.
-    Facts are derived in the background; the command waits for that, unless the file is read-only."""
+    """Lists the newest facts first, or, with a question, the facts that answer it, best first. Each fact names the
+    ids of its sources. Facts are derived in the background; the command waits for that unless the file is
+    read-only."""
     catch_up(memory, wait_s)
     found = memory.facts(
         question, limit=limit, fact_type=fact_type, session_id=session_id, as_of=as_of, history=history
@@ -97,7 +97,7 @@ def summaries(
 
 @operation(
     _KNOWN,
-    "the standing instructions and preferences of the user that hold",
+    "the user's standing instructions and preferences that are in force",
     examples=("loom instructions", 'loom instructions "Write the release notes"', "loom instructions --unconfirmed"),
     read_only=True,
     catches_up=True,
@@ -109,14 +109,14 @@ def instructions(
     memory: "Memory",
     question: Annotated[str | None, About("only those that apply to this, best first", shown_as="QUESTION")] = None,
     *,
-    session_id: Annotated[str | None, About("also those that hold in this session only", shown_as="ID")] = None,
+    session_id: Annotated[str | None, About("also those of this session alone", shown_as="ID")] = None,
     limit: Annotated[int, About("at most this many", least=1, most=10_000, shown_as="N")] = 20,
     history: Annotated[bool, About("also those that were changed or withdrawn")] = False,
-    unconfirmed: Annotated[bool, About("instead those of imported messages, which do not hold yet")] = False,
+    unconfirmed: Annotated[bool, About("only those of imported messages, which are not in force yet")] = False,
     wait_s: Wait = 10.0,
 ) -> Instructions:
-    """Lists the newest first. They are derived from the user's own words in the background; the command waits. What
-    was imported holds only after `loom confirm`."""
+    """Lists the newest first. Instructions are derived from the user's own words in the background; the command waits
+    for that. Those of imported messages come into force only with `loom confirm`."""
     catch_up(memory, wait_s)
     found = memory.instructions(
         question, session_id=session_id, limit=limit, history=history, unconfirmed=unconfirmed
@@ -133,7 +133,8 @@ def instructions(
 def confirm(
     memory: "Memory", id: Annotated[str, About("the id that instructions --unconfirmed shows", shown_as="ID")]
 ) -> Instructions:
-    """Shows the instructions that now hold. Until then, instructions in an imported message have no effect."""
+    """Shows the instructions that are now in force. Without confirmation, instructions in an imported message have no
+    effect."""
     return Instructions(tuple(map(InstructionItem.of, memory.confirm(id))))
 
 
@@ -159,7 +160,7 @@ def withdraw(
 def undo(
     memory: "Memory", id: Annotated[str, About("the id that facts or summaries shows", shown_as="ID")]
 ) -> Undone:
-    """The records that it replaced hold again. The originals were never changed."""
+    """The records that it replaced are valid again. The original records were never changed."""
     done = memory.undo(id)
     return Undone(done.id, tuple(done.restored))
 
@@ -169,10 +170,10 @@ def undo(
     "summarise stretches of the archive tier now",
     examples=("loom compact",),
     long=True,
-    elsewhere={"mcp": "a memory does so by itself in time"},
+    elsewhere={"mcp": "a memory also does this by itself"},
 )
 def compact(memory: "Memory") -> Compacted:
-    """Compacts the tier down to its target. A memory does so by itself in time; the originals stay."""
+    """Compacts the tier down to its target. A memory also does this by itself. The original records stay."""
     done = memory.compact()
     return Compacted(done.summaries, done.rejected, done.replaced, done.tokens_before, done.tokens_after)
 
@@ -206,8 +207,8 @@ def promote(
     *,
     to: Annotated[Literal["l1", "l2"], About("the window of recent memories (l1) or the working tier (l2)")] = "l2",
 ) -> Moved:
-    """Moves it to the working tier, or into the window of recent memories, where it stays until others are brought
-    there. Ends with 1 if the memory was not moved."""
+    """Moves it to the working tier, or into the window of recent memories, where it stays until other promoted
+    memories take its place. Ends with 1 if the memory was not moved."""
     return Moved(id, to, memory.promote(id, to).refused.get(id))
 
 
@@ -225,7 +226,7 @@ def demote(memory: "Memory", id: MemoryId) -> Moved:
 
 @operation(
     _PLACES,
-    "keep a memory out of the reach of retention rules",
+    "exempt a memory from retention rules",
     examples=("loom pin turn-17",),
     idempotent=True,
     elsewhere={"mcp": _NOT_FOR_MODELS},
@@ -251,7 +252,7 @@ def unpin(memory: "Memory", id: MemoryId) -> Pinned:
 
 @operation(
     _PLACES,
-    "how full each tier is, and the measures of this memory",
+    "how full each tier is, and the metrics of this memory",
     examples=("loom tiers", "loom tiers --json"),
     read_only=True,
     idempotent=True,

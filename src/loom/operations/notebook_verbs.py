@@ -44,9 +44,14 @@ __all__ = [
 _GROUP = "notebook"
 _FILES = "it is about files of the user's machine; a model edits its notes with its own tools"
 
-Folder = Annotated[Path, About("the folder of the notebook (this one)", shown_as="FOLDER")]
-Agent = Annotated[str | None, About("whose notes (the only agent's there, else the node)", shown_as="NAME")]
-PagePath = Annotated[str, About("its path in the folder; 'knowledge' is the knowledge in use", shown_as="PAGE")]
+Folder = Annotated[Path, About("the folder of the notebook", shown_as="FOLDER")]
+Agent = Annotated[
+    str | None,
+    About("the agent whose notes these are (default: the only agent there, else the node)", shown_as="NAME"),
+]
+PagePath = Annotated[
+    str, About("the path of the page in the folder; 'knowledge' is the knowledge in use", shown_as="PAGE")
+]
 
 
 def open_notebook(memory: "Memory", folder: Path, agent: str | None) -> "Notebook":
@@ -54,7 +59,7 @@ def open_notebook(memory: "Memory", folder: Path, agent: str | None) -> "Noteboo
     from loom.notebook.book import Notebook
 
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is no folder; name the folder of the notebook with --folder")
+        raise InvalidInput(f"{folder} is not a folder; name the folder of the notebook with --folder")
     notes = folder / ".notes"
     # The index of the store lies beside the folders of the agents.
     names = sorted(one.name for one in notes.glob("*/") if not one.name.startswith(STORE_NAME))
@@ -73,7 +78,7 @@ def _page(notebook: "Notebook", path: str) -> "Page":
         return notebook.knowledge_page
     found = pages.get(Path(path).as_posix())
     if found is None:
-        raise InvalidInput(f"{path!r} is no page of this notebook; there are {', '.join(pages)}")
+        raise InvalidInput(f"{path!r} is not a page of this notebook; its pages are {', '.join(pages)}")
     return found
 
 
@@ -95,7 +100,7 @@ def notebook_sync(
     *,
     folder: Folder = Path("."),
     agent: Agent = None,
-    sessions: Annotated[bool, About("compare the files of all sessions too")] = False,
+    sessions: Annotated[bool, About("also compare the files of all sessions")] = False,
     attach: Annotated[
         list[Path] | None,
         About("also read this folder of Claude Code's memory, Obsidian, or AGENTS.md", shown_as="FOLDER"),
@@ -103,7 +108,7 @@ def notebook_sync(
     write: Annotated[bool, About("write what the memory changed to the attached folders")] = False,
 ) -> Synced:
     """Shows the files that were read and written, conflicts, missing files, and removed sections. Ends with 1 if a
-    file waits for an answer or could not be read: resolve a conflict in its file, and answer for a missing file with
+    file needs a decision or could not be read: resolve a conflict in its file; for a missing file, run
     notebook-restore or notebook-forget."""
     notebook = open_notebook(memory, folder, agent)
     for other in attach or ():
@@ -120,7 +125,7 @@ def notebook_sync(
     elsewhere={"mcp": _FILES},
 )
 def notebook_files(memory: "Memory", *, folder: Folder = Path("."), agent: Agent = None) -> NotebookFiles:
-    """Lists the pages in the memory; notebook-sync reads later edits."""
+    """Lists the pages as the memory has them; run notebook-sync to read later edits."""
     notebook = open_notebook(memory, folder, agent)
     items = []
     for page in (*notebook.knowledge_pages(), notebook.world_page):
@@ -143,7 +148,7 @@ def notebook_diff(
     memory: "Memory",
     page: PagePath,
     older: Annotated[int, About("the earlier version", least=1, shown_as="OLDER")],
-    newer: Annotated[int | None, About("the later version (the newest)", least=1, shown_as="NEWER")] = None,
+    newer: Annotated[int | None, About("the later version (default: the newest)", least=1, shown_as="NEWER")] = None,
     *,
     folder: Folder = Path("."),
     agent: Agent = None,
@@ -182,7 +187,7 @@ def notebook_rollback(
 def notebook_restore(
     memory: "Memory", page: PagePath, *, folder: Folder = Path("."), agent: Agent = None
 ) -> MemoryItem:
-    """Says that the file was deleted by mistake, and writes it again."""
+    """Writes the file again. The deletion counts as a mistake."""
     notebook = open_notebook(memory, folder, agent)
     chosen = _page(notebook, page)
     notebook.pages.restore(chosen)
@@ -204,8 +209,8 @@ def notebook_forget(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> Listing:
-    """Says that a missing file or section was deleted on purpose. Copies in a version history are out of reach.
-    Shows the rest of the page."""
+    """Confirms that a missing file or section was deleted on purpose. Copies in a version control system are not
+    removed. Shows the rest of the page."""
     notebook = open_notebook(memory, folder, agent)
     chosen = _page(notebook, page)
     (notebook.pages.forget_earlier if earlier else notebook.pages.forget)(chosen)
@@ -223,7 +228,7 @@ def notebook_forget(
 def notebook_compare(
     memory: "Memory",
     *,
-    versions: Annotated[bool, About("each version by itself")] = False,
+    versions: Annotated[bool, About("list each version separately")] = False,
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> Trials:
@@ -282,7 +287,7 @@ def notebook_export(
     memory: "Memory",
     target: Annotated[Path, About("the folder of the package", shown_as="TARGET")],
     *,
-    name: Annotated[str | None, About("the name of the package (the agent's)", shown_as="NAME")] = None,
+    name: Annotated[str | None, About("the name of the package (default: the agent's)", shown_as="NAME")] = None,
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> PackageFolder:
@@ -308,10 +313,9 @@ def notebook_import(
     folder: Folder = Path("."),
     agent: Agent = None,
 ) -> PackageMerged:
-    """Without --merge the package stays separate, under `packages`. A later version is merged with local changes. Its
-    text is unverified unless the folder of the package is trusted. Ends with 1 if there are conflicts, which are
-    marked
-    in the file."""
+    """Without --merge, the package stays separate, under `packages`. A later version is merged with local changes.
+    Its text is unverified unless the folder of the package is trusted. Ends with 1 if there are conflicts, which are
+    marked in the file."""
     done = open_notebook(memory, folder, agent).import_knowledge(source, merge=merge)
     disagreements = tuple(Disagreement(*pair) for pair in done.disagreements)
     return PackageMerged(done.package.name, done.merged, done.conflicts, disagreements)

@@ -19,7 +19,7 @@ from loom.operations.table import About, operation
 __all__ = ["diagnose", "settings", "trust"]
 
 _GROUP = "environment"
-_USERS = "it is about the user's machine, which a model has no business with"
+_USERS = "it concerns the user's machine, which a model must not change"
 _LOW_ON_DISK = 256 * 1024 * 1024
 
 _EXTRAS = {
@@ -44,8 +44,7 @@ def settings(
     config: Annotated[Path | None, About("read this TOML file instead of looking for one", shown_as="FILE")] = None,
 ) -> SettingsInUse:
     """Shows the settings for opening a memory in this folder, from the environment (LOOM_*), the settings file and
-    the
-    profile. Settings that the memory file itself holds are not included."""
+    the profile. Settings that the memory file itself holds are not included."""
     from loom.settings import SETTINGS, load_settings
 
     loaded = load_settings(file=config, leave_out_refused=True)
@@ -61,12 +60,12 @@ def settings(
     elsewhere={"mcp": _USERS},
 )
 def trust(
-    folder: Annotated[Path, About("the folder (this one)", shown_as="FOLDER")] = Path("."),
+    folder: Annotated[Path, About("the folder (default: this one)", shown_as="FOLDER")] = Path("."),
     *,
     withdraw: Annotated[bool, About("withdraw the trust")] = False,
 ) -> Trusted:
-    """Records the folder and the digest of its loom.toml in your configuration folder, and shows the file: read it. A
-    loom.toml that changes must be trusted again."""
+    """Records the folder and the digest of its loom.toml in your configuration folder, and shows the file for you to
+    read. A loom.toml that changes must be trusted again."""
     from loom.trust import SETTINGS_FILE, trust_folder, withdraw_trust
 
     if withdraw:
@@ -109,7 +108,7 @@ def _file(path: Path) -> Iterator[Finding]:
     if path.exists():
         yield from _store("file", path)
     else:
-        yield Finding("file", "note", "does not exist yet", 'loom remember "the first thing to remember" makes it')
+        yield Finding("file", "note", "does not exist yet", 'loom remember "the first thing to remember" creates it')
 
 
 def _store(about: str, path: Path) -> Iterator[Finding]:
@@ -132,7 +131,7 @@ def _permissions(path: Path) -> Iterator[Finding]:
         above = next(one for one in folder.parents if one.exists())
         able = os.access(above, os.W_OK | os.X_OK)
         remedy = None if able else f"choose another place with --store or LOOM_STORE, or make {above} writable"
-        yield Finding("folder", "ok" if able else "problem", f"{folder} will be made", remedy)
+        yield Finding("folder", "ok" if able else "problem", f"{folder} will be created", remedy)
     elif not os.access(folder, os.W_OK | os.X_OK):
         remedy = f"make {folder} writable, or name another place with --store or LOOM_STORE"
         yield Finding("folder", "problem", f"{folder} is not writable: reading works, remembering does not", remedy)
@@ -140,7 +139,7 @@ def _permissions(path: Path) -> Iterator[Finding]:
         yield Finding("folder", "ok", f"{folder} is writable")
     if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         mode = stat.S_IMODE(path.stat().st_mode)
-        yield Finding("file mode", "note", f"others may read it ({mode:04o})", f"chmod 600 {path}")
+        yield Finding("file mode", "note", f"other users can read it ({mode:04o})", f"chmod 600 {path}")
 
 
 def _disk(path: Path) -> Iterator[Finding]:
@@ -180,7 +179,7 @@ def _embedder(_: Path) -> Iterator[Finding]:
         remedy = 'pip install "loomkeep[embed]"' if wanted == "auto" else None
         yield Finding("embedder", "note", f"{wanted}: recall is by words, names and time", remedy)
     elif wanted.startswith(("http://", "https://")):
-        yield Finding("embedder", "ok", f"{provider.name} at an endpoint; it is not asked here")
+        yield Finding("embedder", "ok", f"{provider.name} at an endpoint, which is not called here")
     else:
         length = embed_texts(provider, ["hello"]).shape[1]
         yield Finding("embedder", "ok", f"{provider.name}: works offline, {length} dimensions")
@@ -193,7 +192,7 @@ def _kernels(_: Path) -> Iterator[Finding]:
         yield Finding("kernels", "ok", "compiled")
     else:
         remedy = "install a C compiler, then: pip install --force-reinstall --no-binary loomkeep loomkeep"
-        yield Finding("kernels", "note", "not compiled: numpy does the same work more slowly", remedy)
+        yield Finding("kernels", "note", "not compiled: numpy is used instead, which is slower", remedy)
 
 
 def _extras(_: Path) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
-"""Operations as data: each is written once, as a function, and every surface is generated from its signature.
+"""Operations as data: each operation is one function, and every surface is generated from its signature.
 
-The command line, MCP and HTTP read the arguments, their types and meaning, and the type of the answer from here.
+The command line, MCP and HTTP take the arguments, their types and help, and the type of the answer from this table.
 `Operation.call` checks arguments in the same way for all surfaces.
 """
 
@@ -47,8 +47,9 @@ class Needs(StrEnum):
 class About:
     """The annotation of an argument: help for people and models, limits, and its name in help.
 
-    `models=False` keeps it out of the schema for models: fewer arguments, fewer tokens, fewer mistakes. `stdin` lets
-    the command line read the text `-` from standard input. `single` shows models one value instead of a list.
+    `models=False` keeps the argument out of the schema for models: fewer arguments take fewer tokens and lead to
+    fewer mistakes. With `stdin`, the command line reads standard input for the text `-`. With `single`, models are
+    shown one value instead of a list.
     """
 
     help: str
@@ -81,13 +82,14 @@ class Parameter(NamedTuple):
 class Operation:
     """An operation: its function, its purpose, and its effects on the store.
 
-    `summary` is one sentence for people, `details` are more; `guidance` is for models. `elsewhere` maps each surface
-    that does not offer the operation to the reason. `defaults_for_models` are default arguments of calls by models,
-    `defaults_for_people` of calls that a person typed.
+    `summary` is one sentence for people and `details` further ones; `guidance` is for models. `elsewhere` maps each
+    surface that does not offer the operation to the reason. `defaults_for_models` are the default arguments of calls
+    by models, `defaults_for_people` those of calls that a person typed.
 
-    For surfaces that open the store for one call: `by_meaning` operations need the embedder; `catches_up` does
-    waiting background work if the file is writable, with `derives` also facts and summaries; `creates` makes a store
-    that does not exist; `long` may take a while; `asks` requires a confirmation if memories are selected by a filter.
+    The other flags are for surfaces that open the store for one call. A `by_meaning` operation needs the embedder. A
+    `catches_up` operation first does waiting background work if the file is writable; with `derives`, this includes
+    facts and summaries. `creates` creates a store that does not exist. A `long` operation may take a while. `asks`
+    requires a confirmation if memories are selected by a filter.
     """
 
     name: str
@@ -161,7 +163,7 @@ class Operation:
 
 
 def operation(group: str, summary: str, **said: Any) -> Callable[[_Run], _Run]:
-    """Enter a function in the table. Its docstring gives the details."""
+    """Enter a function in the table. Its docstring becomes the details."""
 
     def entered(run: _Run) -> _Run:
         details = inspect.cleandoc(run.__doc__ or "").replace("\n", " ")
@@ -195,7 +197,7 @@ def _parameters(run: Callable[..., Answer]) -> tuple[Parameter, ...]:
 
 
 def _gathered(run: Callable[..., Answer], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments, with the fields of a group combined into the group."""
+    """Return the arguments, with the fields of each group combined into one value."""
     for name, one in inspect.signature(run).parameters.items():
         if is_dataclass(one.annotation) and isinstance(one.annotation, type):
             names = {each.name for each in fields(one.annotation)}
@@ -243,7 +245,7 @@ def _checked_one(verb: str, parameter: Parameter, value: Any) -> Any:
     wrong = isinstance(value, bool) and kind is not bool
     if wrong or not isinstance(value, _ACCEPTED.get(kind, (kind,))):
         found = _IN_JSON.get(type(value), type(value).__name__)
-        raise InvalidInput(f"{name} of {verb} is {_CALLED[kind]}, not {found}")
+        raise InvalidInput(f"{name} of {verb} must be {_CALLED[kind]}, not {found}")
     if isinstance(value, str) and _SURROGATE.search(value) is not None:
         raise InvalidInput(f"{name} of {verb} contains a lone surrogate, which is not valid Unicode")
     if parameter.choices:

@@ -65,7 +65,7 @@ Format = Literal[
 
 _GROUP = "upkeep"
 _OPERATOR = "it concerns the whole file, beyond the namespace that a model may use"
-_FILES = "it reads and writes files of the user's machine, which a model has no business with"
+_FILES = "it reads and writes files of the user's machine, which a model must not change"
 
 _COUNTS = ("records", "derived", "superseded", "tokens", "vectors", "indexed", "segments", "entries", "file_bytes")
 _COUNTS_OF_SERVERS = ("awaiting_vacuum",)
@@ -110,7 +110,7 @@ def namespaces(file: Path) -> Namespaces:
 
 @operation(
     _GROUP,
-    "the roles of a PostgreSQL server that may use some namespaces only",
+    "the roles of a PostgreSQL server that may use only some namespaces",
     examples=(
         "loom tenants --store postgresql://loom@host/memory",
         "loom tenants acme --add team --store postgresql://loom@host/memory",
@@ -126,14 +126,14 @@ def tenants(
     add: Annotated[str | None, About("let the role use this namespace too", shown_as="NAMESPACE")] = None,
     remove: Annotated[str | None, About("let the role no longer use this namespace", shown_as="NAMESPACE")] = None,
 ) -> Tenants:
-    """Row-level security keeps such a role from the rows of other namespaces, also in SQL of its own. --add creates
-    the namespace and the role if they are missing; a new role has no password. Ends with the roles and their
+    """Row-level security hides the rows of other namespaces from such a role, even in SQL that it runs itself. --add
+    creates the namespace and the role if they are missing; a new role has no password. Shows the roles and their
     namespaces."""
     from loom.storage import add_tenant, remove_tenant
     from loom.storage import tenants as listed
 
     if (role is None) != (add is None and remove is None):
-        raise InvalidInput("a role comes with --add or --remove, and these with a role")
+        raise InvalidInput("a role needs --add or --remove, and these options need a role")
     if role is not None and add is not None:
         add_tenant(file, role, add)
     if role is not None and remove is not None:
@@ -149,10 +149,11 @@ def tenants(
     idempotent=True,
     elsewhere={"mcp": _OPERATOR},
 )
-def check(file: Path, *, no_repair: Annotated[bool, About("only look: open the file read-only")] = False) -> Checked:
+def check(
+    file: Path, *, no_repair: Annotated[bool, About("only verify: open the file read-only")] = False
+) -> Checked:
     """Verifies the file, the checksum of every record and the indexes of every namespace. Missing or damaged indexes
-    are
-    rebuilt from the records. Ends with 1 if problems remain."""
+    are rebuilt from the records. Ends with 1 if problems remain."""
     found: list[NamespaceCheck] = []
     for name in _namespaces(file):
         with closing(_opened(file, name, read_only=no_repair)) as store:
@@ -233,8 +234,8 @@ def snapshot(
     since: Annotated[Path | None, About("the snapshot that this one continues", shown_as="SNAPSHOT")] = None,
     only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
 ) -> SnapshotFile:
-    """Includes all tiers, versions, uses, facts, entries and vectors, of every namespace unless some are named. With
-    --since, only the changes since an earlier snapshot. Other processes can write meanwhile."""
+    """Includes all tiers, versions, uses, facts, entries and vectors of every namespace, or of those named by --only.
+    With --since, includes only the changes since an earlier snapshot. Other processes can write meanwhile."""
     from loom.snapshots.taking import take
 
     names = only or _namespaces(file)
@@ -257,20 +258,23 @@ def snapshot(
 )
 def restore(
     file: Path,
-    snapshots: Annotated[list[Path], About("the chain, oldest first", shown_as="SNAPSHOT")],
+    snapshots: Annotated[
+        list[Path], About("a full snapshot and those that continue it, oldest first", shown_as="SNAPSHOT")
+    ],
     *,
     into: Annotated[str | None, About("merge into this namespace of an existing store", shown_as="NAMESPACE")] = None,
-    take: Annotated[str | None, About("with --into: which namespace of the snapshot", shown_as="NAMESPACE")] = None,
-    forgotten: Annotated[bool, About("with --into: also memories that were forgotten there since")] = False,
+    take: Annotated[
+        str | None, About("with --into: the namespace of the snapshot to merge", shown_as="NAMESPACE")
+    ] = None,
+    forgotten: Annotated[bool, About("with --into: also memories that the store has forgotten since")] = False,
 ) -> RestoredFile:
-    """Takes a full snapshot and those that continue it, oldest first. The store must not exist, or on a server have
-    nothing in the namespaces of the snapshot, unless --into names a namespace of it. A snapshot that is damaged or
-    does not belong is refused, and nothing is changed."""
+    """Without --into, the store must not exist yet; on a server, the namespaces of the snapshot must be empty. A
+    snapshot that is damaged or does not continue the one before is refused, and nothing is changed."""
     if into is None:
         file.parent.mkdir(parents=True, exist_ok=True)
         done = loom.restore(snapshots, file)
     else:
-        _namespaces(file)  # so that a missing file is refused and not created
+        _namespaces(file)  # refuses a missing file, which would be created below
         with loom.open(file, namespace=into, embedder="none", derive=False) as memory:
             done = memory.restore(snapshots, namespace=take, forgotten=forgotten)
     return RestoredFile(
@@ -296,8 +300,9 @@ def migrate(
     *,
     only: Annotated[list[str] | None, About("only this namespace; may be repeated", shown_as="NAMESPACE")] = None,
 ) -> Migrated:
-    """Copies every namespace, or those named, and compares every memory and entry at the end. The source is not
-    changed. A namespace is copied in one transaction. After a kill, run the command again: it adds the rest."""
+    """Copies every namespace, or those named by --only, and compares every memory and entry at the end. The source is
+    not changed. Each namespace is copied in one transaction. If the command is interrupted, run it again to copy the
+    rest."""
     from loom.discovery import as_place
 
     with TemporaryDirectory(prefix="loom-migrate-") as folder:
@@ -318,7 +323,7 @@ _SNAPSHOT = ".hctx"
 
 
 def _moved(origin: Path, goal: Path, name: str, folder: Path) -> NamespaceMove:
-    """Move a namespace. Budgets of nodes that the target knows already hold in the same transaction."""
+    """Copy a namespace. If the target already has budgets for nodes, they apply in the same transaction."""
     from loom.snapshots.moving import move_namespace
     from loom.storage.contract import LAYOUTS
 
@@ -334,7 +339,7 @@ def _moved(origin: Path, goal: Path, name: str, folder: Path) -> NamespaceMove:
 
 
 def _is_new(goal: Path, name: str) -> bool:
-    """Whether the target has nothing in a namespace, so that settings and budgets come with what is moved."""
+    """Whether the target has nothing in a namespace. Settings and budgets are then copied too."""
     try:
         with closing(_opened(goal, name, read_only=True)) as store, store.copying() as rows:
             return next(iter(rows.rows("records")), None) is None
@@ -349,7 +354,7 @@ def _namespaces(path: Path) -> list[str]:
 
 
 def _opened(path: Path, namespace: str, *, read_only: bool) -> "Store":
-    """Open the store without settings and without an embedder, so that neither is changed."""
+    """Open the store without settings and without an embedder, so that neither changes in the store."""
     from loom.storage import open_store
     from loom.text.tokens import counters_by_name
 
@@ -375,14 +380,14 @@ def export(
         Path, About("the file to write, replaced when complete; a new folder for markdown", shown_as="TARGET")
     ],
     *,
-    to: Annotated[Literal["loom-jsonl", "markdown"], About("the form: lines to import again, or pages to read")] = (
+    to: Annotated[Literal["loom-jsonl", "markdown"], About("the format: lines to import again, or pages to read")] = (
         "loom-jsonl"
     ),
 ) -> Exported:
-    """Writes every version of every record of one namespace, in the order of writing, as docs/importing.md describes.
-    As markdown, writes the current versions into a folder with a file for each day. Other processes can write
-    meanwhile. Memories that are forgotten later stay in the files. Tiers, vectors and uses are not exported; snapshot
-    includes them."""
+    """Writes every version of every record of one namespace, in the order of writing; docs/importing.md describes the
+    format. With markdown, writes the current versions into a folder with a file for each day. Other processes can
+    write meanwhile. Memories that are forgotten later stay in the files. Tiers, vectors and uses are not exported; a
+    snapshot includes them."""
     from loom.importers import export_jsonl, export_markdown
 
     write = export_markdown if to == "markdown" else export_jsonl
@@ -417,10 +422,10 @@ def import_(
     raw: Annotated[bool, About("keep keys and other secrets, which are masked otherwise")] = False,
     dry_run: Annotated[bool, About("count only; write nothing")] = False,
 ) -> Imported:
-    """Recognises the format; docs/importing.md has the list. Importing again brings only what is new, so an
-    import that was interrupted can be repeated. Parts that cannot be read are skipped and reported; it ends with 1
-    then. Imported instructions hold after `loom confirm`. Exports of loom keep their ids and versions,
-    and are not masked."""
+    """Recognises the format; docs/importing.md has the list. Importing again adds only new records, so an interrupted
+    import can be repeated. Parts that cannot be read are skipped and reported, and the command then ends with 1.
+    Imported instructions come into force with `loom confirm`. Records from exports of loom keep their ids and
+    versions, and are not masked."""
     from loom.importers.histories import import_history
 
     done = import_history(

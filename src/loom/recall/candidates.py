@@ -78,9 +78,9 @@ class Candidates:
     maps records to these names with the words that they stand for.
 
     `meaning` is the cosine, NaN without a vector. `following` is the place of the next record of the conversation, -1
-    if it is no candidate, and `closeness` (0 to 1) how closely the two belong together. `sessions` and `speakers` are
-    numbers of the conversations and speakers of several candidates, otherwise -1. `assistant` marks the records of
-    that role. `addressed` maps words of the question by which one speaker addresses another to the records of the
+    if it is not a candidate, and `closeness` (0 to 1) how closely the two belong together. `sessions` and `speakers`
+    are numbers of the conversations and speakers of several candidates, otherwise -1. `assistant` marks the records
+    of that role. `addressed` maps words of the question by which one speaker addresses another to the records of the
     other. `own` marks records about their speakers; None if the question names no speaker. Times are microseconds
     since 1970.
 

@@ -119,7 +119,7 @@ class Conversation:
 
 
 class Listeners:
-    """Tells which records were said where an assistant takes part, as their roles show. Valid as long as the view.
+    """Finds the records of conversations in which an assistant takes part, by their roles. Valid as long as the view.
 
     A record of a session was if the assistant says one of the turns around it, and a record without a session if the
     assistant says anything in the namespace.
@@ -132,7 +132,7 @@ class Listeners:
         self._known: dict[str, bool] = {}
 
     def hear(self, record: Record) -> bool:
-        """Tell whether an assistant takes part in the conversation of this record."""
+        """Return whether an assistant takes part in the conversation of this record."""
         if not self.is_assisted or record.role == _ASSISTANT or record.session_id is None:
             return self.is_assisted
         if record.session_id not in self._known:

@@ -117,7 +117,7 @@ class Duplicates:
         return self._protected[place]
 
     def are_alike(self, record: Record, place: int, other: Record, at: int) -> bool:
-        """Tell whether both have nearly the same words, and nothing differs that may not.
+        """Return whether both have nearly the same words, and nothing differs that must be the same.
 
         Scores and lengths are compared first: they are alike for copies.
         """

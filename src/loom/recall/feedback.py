@@ -94,7 +94,7 @@ class Feedback:
     def judge(self, id: str, hits: Sequence[Hit], helpful: bool) -> LearnedWeights:
         """Learn from a verdict on one of the hits of a recall."""
         if not isinstance(helpful, bool):
-            raise InvalidInput(f"helpful is True or False, not {helpful!r}")
+            raise InvalidInput(f"helpful must be True or False, not {helpful!r}")
         judged = next((hit for hit in hits if id == hit.id or id in hit.copy_ids), None)
         if judged is None:
             raise InvalidInput(

@@ -145,7 +145,7 @@ class Hit:
         return HitPassage(best.start, best.end, self.content[best.start : best.end], heading)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the hit in types of JSON. `from_dict` restores it with its ranks, without other candidates."""
+        """Return the hit as JSON values. `from_dict` restores it with its ranks, but without other candidates."""
         passage = self.passage
         return {**as_plain(self), "ranks": self.ranks, "passage": None if passage is None else as_plain(passage)}
 
@@ -200,7 +200,7 @@ class Hit:
         return f"said by {self.name}, who also said other hits" if self.name else "linked to other hits"
 
     def _read_as(self, wanted: Sequence[str]) -> list[str]:
-        """Return the names among these terms and marks that a model read, with the words it read them in."""
+        """Return the names, among these terms and marks, that a model found, with the words for which they stand."""
         return [
             name if name.casefold() == said.casefold() else f"{name} (as the model reads {said!r})"
             for name, said in self.names.items()
@@ -208,7 +208,7 @@ class Hit:
         ]
 
     def _in_other_words(self, present: frozenset[str]) -> list[str]:
-        """Return the words of the text that are other words for those of the question."""
+        """Return the words of the text that are synonyms of words of the question."""
         return [
             f"{other.word} for {concept.word}"
             for concept in self.concepts
@@ -239,7 +239,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _as_written(content: str, name: str) -> str:
-    """Return the name as the content spells it, or else as its mark does."""
+    """Return the name as the content spells it, otherwise as its mark spells it."""
     found = re.search(r"\s+".join(map(re.escape, name.split())), simplified_in_place(content), re.IGNORECASE)
     return content[found.start() : found.end()] if found else name
 

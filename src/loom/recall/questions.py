@@ -1,7 +1,7 @@
 """Reading a question by rules: names, times, quoted phrases, kind, role and order.
 
-`understand` is a pure function of the question and the moment. It does not know the store: whether "Mark" is a
-speaker or a verb is decided in the search, where some records have the mark of that speaker, or none.
+`understand` is a pure function of the question and the time. It does not read the store. The search decides whether
+"Mark" is a speaker or a verb, by the records that have the mark of that speaker.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Question:
     `speakers` maps the terms that may be a speaker's name to the marks of that speaker. `role` is the role that the
     question refers to by "I" or "you": "user", "assistant" or empty. `times` is empty if no time is named. `phrases`
     are the parts in quotation marks. `wants_time` is set for "when". `answers` has the marks of persons, places and
-    amounts, for "who", "where" and "how many". `order` is "latest", "first" or empty. `concepts` are the words with
-    other words. `wants_many` is set for lists, orders of events, summaries and counts. `parts` has the terms of each
-    thing if the question names several.
+    amounts, for "who", "where" and "how many". `order` is "latest", "first" or empty. `concepts` are the words that
+    have synonyms. `wants_many` is set for lists, orders of events, summaries and counts. `parts` has the terms of
+    each thing if the question names several.
     """
 
     text: str
@@ -84,7 +84,7 @@ class Question:
 
     @property
     def synonyms(self) -> dict[str, float]:
-        """The terms of other words with their weights for nominating."""
+        """The terms of synonyms with their weights for nominating."""
         found: dict[str, float] = {}
         for concept in self.concepts:
             for other in concept.others:
@@ -113,16 +113,16 @@ _QUOTED = re.compile(
 )
 # The weight of the frame's words in a question, relative to those of its topic.
 _FRAME_WEIGHT = 0.2
-# The weight of words that relate the things of a question, or say how they are told. Answers rarely contain them:
-# "both" stands in a quarter of the wrong hits of people's conversations, and in one of a hundred of the right ones.
-# Chinese has such words in `query_terms`.
+# The weight of words that relate the things in a question, or name an act of telling. Answers rarely contain them: in
+# conversations of people, "both" occurs in a quarter of the wrong hits, and in one of a hundred of the right ones.
+# For Chinese, `query_terms` has such words.
 _LIGHT_WEIGHT = 0.3
 _LIGHT_WORDS = """
 both either each other another together some any all every various different several certain specific particular
 mention describe refer consider discuss say tell explain according happen receive pursue involve include indicate
 participate
 """
-# What stands between names that are joined.
+# The text between names that are joined.
 _JOINED = re.compile(r"(?:['’]s)?[\s,、]*(?:\b(?:and|or)\b|&|和|与|跟|及|或)?[\s,、]*", re.IGNORECASE)
 _ABOUT_USER = re.compile(r"\b(?:i|my|me|mine|we|us|our|ours|the user)\b|我|咱|用户", re.IGNORECASE)
 # "Can you show me" is a request, "did you show me" a question about the past.
@@ -173,11 +173,11 @@ _FIRST = re.compile(
 
 
 def understand(text: str, now: datetime) -> Question:
-    """Return a question as it reads at a moment, on which "yesterday" depends."""
+    """Analyse a question. `now` is the time at which it is asked, to which "yesterday" refers."""
     text = text[:_MOST_CHARS]
     words = query_terms(text)
     times = asked_times(text, now)
-    if times:  # "last week" is another week in a memory, so its days count instead
+    if times:  # "last week" means another week in a memory, so the days of the week count instead
         relative = set(terms(relative_words(text, now)))
         words = {term: weight * (_RELATIVE_WEIGHT if term in relative else 1.0) for term, weight in words.items()}
     topic = outside_frame(text)
@@ -227,7 +227,7 @@ def _is_named(word: str, names: Collection[str]) -> bool:
 
 
 def _mentions(text: str, names: Collection[str]) -> list[tuple[int, int, str]]:
-    """Return where a text has the terms of names, in order: the start, the end and the term."""
+    """Return the occurrences of terms of names in a text, in order: the start, the end and the term."""
     found = [(*word.span(), term) for word in _CAPITALISED.finditer(text) for term in terms(word[0]) if term in names]
     if not text.isascii():
         plain = simplified_in_place(text)

@@ -486,10 +486,10 @@ def meaning_scores(similarities: Floats, around: Neighbours) -> Floats:
 
 
 def assisted(found: Candidates) -> npt.NDArray[np.bool_]:
-    """Tell which records belong to conversations with an assistant. One without a conversation does if any other
-    does.
+    """Return which records belong to conversations with an assistant.
 
-    In these, a user's turns are requests: they end in a question and state their subject.
+    A record without a conversation does if any other record does. In such conversations, a user's turns are requests:
+    they end in a question and state their subject.
     """
     speaks = found.assistant
     if not speaks.any():
@@ -501,7 +501,7 @@ def assisted(found: Candidates) -> npt.NDArray[np.bool_]:
 
 
 def names_speaker(found: Candidates, question: Question) -> bool:
-    """Tell whether a question names a speaker of the store."""
+    """Return whether a question names a speaker of the store."""
     known = dict(zip(question.marks, found.spread.tolist(), strict=True))
     return bool(found.addressed) or any(known[mark] for mark in question.speakers.values())
 

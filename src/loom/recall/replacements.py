@@ -158,7 +158,7 @@ def _said_in(record: Record) -> int:
 
 
 def _is_said_in(record: Record, turn: Record | None) -> bool:
-    """Tell whether a record was derived from this turn. Sequence numbers of another file may name another turn."""
+    """Return whether a record was derived from this turn. In another file, its number may be that of another turn."""
     if turn is None or turn.seq >= record.seq:
         return False
     return all(

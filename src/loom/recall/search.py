@@ -157,7 +157,7 @@ def recall(
     Raises InvalidInput for a question that is empty or no text, and for numbers out of range.
     """
     if not isinstance(question, str):
-        raise InvalidInput(f"a question is a text, not {type(question).__name__}")
+        raise InvalidInput(f"a question must be a text, not {type(question).__name__}")
     check_limit(limit)
     if not question.strip():
         raise InvalidInput("the question is empty; ask for something")

@@ -1,7 +1,7 @@
 """Whether an embedder understands the texts of a store: records that share rare words lie nearer to each other.
 
 Vectors that do not follow the texts, such as those of an embedder for another language, nominate at random. One
-question tells little about that. The whole store tells it reliably from about a hundred records on.
+question is not enough to detect this. The whole store is, from about a hundred records on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from loom.text.words import terms
 __all__ = ["understood"]
 
 # The sample: four stretches of the log with up to this many records each, found among this many vectors, since
-# derived facts have vectors too. Of each text the beginning counts. Texts of more tokens than this are not read.
+# derived facts have vectors too. Only the beginning of each text counts. Texts of more tokens than this are not read.
 _STRETCHES, _RECORDS, _VECTORS = 4, 64, 128
 _MOST_CHARS, _MOST_TOKENS = 600, 2_000
 # A term in at most this many records of the sample is rare.
 _RARE = 3
-# Fewer pairs of records that share a rare term tell nothing.
+# With fewer pairs of records that share a rare term, there is no verdict.
 _FEWEST_PAIRS = 96
 # The least distance of the mean similarity of these pairs from that of all pairs, in standard deviations of all
 # pairs. In the stores of `benchmarks.recall` it is 0.5 to 1.7 for the offline embedder, at most 0.12 for random
@@ -45,10 +45,10 @@ _Verdicts = dict[bool | None, bool | None]
 
 
 def understood(view: SearchView, question: str) -> bool:
-    """Tell whether the vectors of a store follow its texts, of those in the script of the question.
+    """Return whether the vectors of a store follow its texts. Judges the texts in the script of the question.
 
-    If the store has too few texts in that script, all of them count; if it has too few texts, the answer is yes. The
-    same records give the same answer.
+    If the store has too few texts in that script, all texts are judged; if it has too few texts, the result is True.
+    The same records always give the same result.
     """
     vectors = view.vectors
     if vectors is None or len(vectors) < _FEWEST_VECTORS:
@@ -73,7 +73,7 @@ def _is_latin(text: str) -> bool:
 
 
 def _verdicts(view: SearchView, count: int) -> _Verdicts:
-    """Judge by the texts in Latin letters, by the others, and by all. None stands for too few texts."""
+    """Judge the texts in Latin letters, the other texts, and all texts. None stands for too few texts."""
     texts = _sample(view, count)
     having, vectors = _vectors_of(view).vectors(np.array(sorted(texts), dtype=np.int64))
     held = [texts[seq] for seq in having.tolist()]
@@ -103,7 +103,7 @@ def _vectors_of(view: SearchView) -> VectorIndex:
 
 
 def _is_nearer(texts: Sequence[str], vectors: npt.NDArray[np.float64]) -> bool | None:
-    """Tell whether texts that share a rare term are nearer to each other than others; None for too few pairs."""
+    """Return whether texts that share a rare term are nearer to each other than others; None for too few pairs."""
     held: dict[str, list[int]] = defaultdict(list)
     counts: Counter[str] = Counter()
     for place, text in enumerate(texts):

@@ -1,8 +1,8 @@
 """The format of a snapshot file: a header, compressed frames of bounded size, an index, and a SHA-256 over all bytes.
 
-This module does not know the contents: sections are numbers, and rows are bytes. A file is written and read
-sequentially, with one frame in memory. Every size in a file is compared with a fixed bound before memory is
-allocated. docs/snapshots.md describes the format for other readers.
+To this module, sections are numbers and rows are bytes. A file is written and read sequentially, with one frame in
+memory. Every size in a file is compared with a fixed bound before memory is allocated. docs/snapshots.md describes
+the format for programs that read it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FRAME_BYTES = 1 << 20
 """The largest size of a frame before compression, in bytes."""
 
 LARGEST_ROW = 128 << 20
-"""The largest row, in bytes: a text of 16 MB in which every character is escaped fits."""
+"""The largest row, in bytes. A text of 16 MB fits even if every character is escaped."""
 
 NO_PARENT = bytes(32)
 
@@ -53,12 +53,12 @@ _OPTIONAL = 0x8000  # a reader skips unknown sections with these numbers
 _INDEX = 0xFFFF
 # Magic, version, flags, time in microseconds, position in the sequence, SHA-256 of the parent, zero, CRC.
 _HEADER = struct.Struct("<4sHHqQ32sII")
-_FRAME = struct.Struct("<HHIII")  # section, zero, bytes before and after compression, CRC of the bytes before
+_FRAME = struct.Struct("<HHIII")  # section, zero, bytes before and after compression, CRC of the uncompressed bytes
 _LENGTH = struct.Struct("<I")
 _FOOT = struct.Struct("<Q32s")  # offset of the index, SHA-256 of all bytes before
 _MOST_STORED = FRAME_BYTES + (FRAME_BYTES >> 6) + 1024
-# Measured on 30,000 messages in two languages: level 1 makes them 4.0 times smaller at 295 MB/s, level 3 4.6 times at
-# 210 MB/s, level 9 5.1 times at 42 MB/s. Vectors do not shrink at any level.
+# Measured on 30,000 messages in two languages: level 1 compresses them 4.0:1 at 295 MB/s, level 3 4.6:1 at 210 MB/s,
+# and level 9 5.1:1 at 42 MB/s. Vectors do not shrink at any level.
 _LEVEL = 3
 _WINDOW_LOG = FRAME_BYTES.bit_length() - 1
 
@@ -87,8 +87,8 @@ class Header(NamedTuple):
         for is_sound, fault in (
             (
                 version == VERSION,
-                f"it has format {version}; this version of loom knows format {VERSION}. "
-                "If it was made by a newer loom: pip install --upgrade loomkeep",
+                f"it has format {version}; this version of loom reads format {VERSION}. "
+                "If a newer version of loom wrote it: pip install --upgrade loomkeep",
             ),
             (
                 zlib.crc32(given[:-4]) == checksum and not nothing,
@@ -96,11 +96,11 @@ class Header(NamedTuple):
             ),
             (
                 flags == (_INCREMENTAL if parent != NO_PARENT else 0),
-                f"its header has flags ({flags:#06x}) that mean nothing",
+                f"its header has unknown flags ({flags:#06x})",
             ),
             (
                 position < 1 << 62 and 0 <= created_at < 1 << 57,
-                "its header names a position that no store, or a moment that no clock can reach",
+                "its header has an impossible position or time",
             ),
         ):
             if not is_sound:
@@ -196,11 +196,11 @@ class SnapshotWriter:
 
 
 class SnapshotReader:
-    """Reads a snapshot sequentially. Opening reads header, index and trailer, without trusting them.
+    """Reads a snapshot sequentially. Opening it reads the header, the index and the trailer, without trusting them.
 
-    The contents are compared with the header and the index while they are read. The file is verified once `sections`
-    is exhausted. Every fault raises `SnapshotError`. `raw_bytes` is the total size before compression that the index
-    states.
+    The contents are compared with the header and the index as they are read. The file is verified once `sections` is
+    exhausted. Every fault raises `SnapshotError`. `raw_bytes` is the total size before compression, as the index
+    states it.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -209,10 +209,10 @@ class SnapshotReader:
         file.seek(0)
         self.header = Header.unpack(file.read(_HEADER.size))
         if self.size < _HEADER.size + _FRAME.size + _FOOT.size:
-            raise SnapshotError("it is cut short")
+            raise SnapshotError("it is truncated")
         file.seek(self.size - _FOOT.size)
         self._index_at, self.sha256 = _FOOT.unpack(file.read(_FOOT.size))
-        misplaced = "its index is not where the file says: it is cut short or was damaged"
+        misplaced = "its index is not where the trailer says: the file is truncated or was damaged"
         if not _HEADER.size <= self._index_at <= self.size - _FOOT.size - _FRAME.size:
             raise SnapshotError(misplaced)
         file.seek(self._index_at)
@@ -223,7 +223,7 @@ class SnapshotReader:
         self.raw_bytes = sum(tally.raw_bytes for tally in self._expected.values())
 
     def declared(self, section: int) -> int:
-        """The size of a section before compression that the index states."""
+        """The size of a section before compression, as the index states it."""
         return self._expected[section].raw_bytes if section in self._expected else 0
 
     def sections(self, known: Mapping[int, int]) -> Iterator[tuple[int, Iterator[bytes]]]:
@@ -238,7 +238,7 @@ class SnapshotReader:
         found: dict[int, _Tally] = {}
         for section, frames in itertools.groupby(self._frames(digest), key=lambda frame: frame.section):
             if section <= before:
-                raise SnapshotError(f"section {section} stands after section {before}: out of order, or twice")
+                raise SnapshotError(f"section {section} follows section {before}: it is out of order or a duplicate")
             if section not in self._expected:
                 raise SnapshotError(f"section {section} is not in the index")
             before = section
@@ -247,11 +247,11 @@ class SnapshotReader:
             if section in known:
                 yield section, rows
             elif section < _OPTIONAL:
-                raise SnapshotError(f"section {section} is needed and unknown to this version of loom; upgrade it")
+                raise SnapshotError(f"section {section} is required but unknown to this version of loom; upgrade it")
             for _ in rows:
                 pass
             if tally != self._expected[section]:
-                raise SnapshotError(f"section {section} is not what the index says")
+                raise SnapshotError(f"section {section} does not match the index")
         if found.keys() != self._expected.keys():
             raise SnapshotError("the index names sections that are missing")
         rest = self._file.read(self.size - self._index_at + 1)
@@ -270,16 +270,16 @@ class SnapshotReader:
     def _read_frame(self, digest: Any) -> _Frame:
         head = self._file.read(_FRAME.size)
         if len(head) < _FRAME.size:
-            raise SnapshotError("it is cut short")
+            raise SnapshotError("it is truncated")
         section, nothing, raw_bytes, stored_bytes, checksum = _FRAME.unpack(head)
         if nothing or not 0 < raw_bytes <= FRAME_BYTES or not 0 < stored_bytes <= _MOST_STORED:
             raise SnapshotError(
-                f"a frame of section {section} says it has {stored_bytes:,} bytes for {raw_bytes:,}; "
+                f"a frame of section {section} states {stored_bytes:,} bytes for {raw_bytes:,}; "
                 f"the most is {FRAME_BYTES:,}"
             )
         stored = self._file.read(stored_bytes)
         if len(stored) < stored_bytes:
-            raise SnapshotError("it is cut short")
+            raise SnapshotError("it is truncated")
         if digest is not None:
             digest.update(head + stored)
         return _Frame(section, _decompressed(stored, raw_bytes, checksum, section), stored_bytes)
@@ -289,12 +289,12 @@ def _decompressed(stored: bytes, raw_bytes: int, checksum: int, section: int) ->
     decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
     try:
         if zstd.get_frame_info(stored).decompressed_size not in (None, raw_bytes):
-            raise SnapshotError(f"a frame of section {section} is not as large as it says")
+            raise SnapshotError(f"a frame of section {section} does not have the size that it states")
         raw = decompressor.decompress(stored, max_length=raw_bytes + 1)
     except (zstd.ZstdError, EOFError) as error:
         raise SnapshotError(f"a frame of section {section} cannot be decompressed: the file was damaged") from error
     if len(raw) != raw_bytes or not decompressor.eof or decompressor.unused_data:
-        raise SnapshotError(f"a frame of section {section} is not as large as it says")
+        raise SnapshotError(f"a frame of section {section} does not have the size that it states")
     if zlib.crc32(raw) != checksum:
         raise SnapshotError(f"a frame of section {section} does not match its checksum: the file was damaged")
     return raw
@@ -310,9 +310,7 @@ def _rows(frames: Iterable[_Frame], section: int, tally: _Tally, largest: int) -
         while len(pending) - place >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(pending, place)
             if length > largest:
-                raise SnapshotError(
-                    f"a row of section {section} says it has {length:,} bytes; the most is {largest:,}"
-                )
+                raise SnapshotError(f"a row of section {section} states {length:,} bytes; the most is {largest:,}")
             end = place + _LENGTH.size + length
             if end > len(pending):
                 break
@@ -320,14 +318,14 @@ def _rows(frames: Iterable[_Frame], section: int, tally: _Tally, largest: int) -
             with memoryview(pending) as held:
                 row = bytes(held[place + _LENGTH.size : end])
             place = end
-            if length > FRAME_BYTES:  # decoding it may take as much memory again
+            if length > FRAME_BYTES:  # decoding it may take the same amount of memory again
                 del pending[:place]
                 place = 0
             yield row
             del row
         del pending[:place]
     if pending:
-        raise SnapshotError(f"the last row of section {section} is cut short")
+        raise SnapshotError(f"the last row of section {section} is truncated")
 
 
 def _read_index(raw: bytes, room: int) -> dict[int, _Tally]:
@@ -343,7 +341,7 @@ def _read_index(raw: bytes, room: int) -> dict[int, _Tally]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SnapshotError("its index cannot be read: the file was damaged") from error
     if not sound:
-        raise SnapshotError("its index makes no sense")
+        raise SnapshotError("its index is not valid")
     for section, tally in found.items():
         room -= tally.stored_bytes + tally.frames * _FRAME.size
         if (
@@ -352,5 +350,5 @@ def _read_index(raw: bytes, room: int) -> dict[int, _Tally]:
             or not tally.frames <= tally.raw_bytes <= tally.frames * FRAME_BYTES
             or tally.rows * _LENGTH.size > tally.raw_bytes
         ):
-            raise SnapshotError(f"section {section} cannot be what the index says: the file has no room for it")
+            raise SnapshotError(f"section {section} cannot match the index: the file is too small for it")
     return found

@@ -1,8 +1,8 @@
 """Merging: restore a snapshot into an existing namespace.
 
-Ids stay. Sequence numbers are mapped: restored rows keep their order and come after all rows of the namespace. The
-mapping is stored in a setting, so a later restore of the same store finds the records that are present, and those
-that were forgotten here since. All changes are made in one transaction: either all of them are committed, or none.
+Ids are unchanged. Sequence numbers are mapped: restored rows keep their order and come after all rows of the
+namespace. The mapping is stored in a setting, so that a later restore of the same store finds the records that are
+present and those that this namespace has forgotten since. All changes are made in one transaction.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from loom.text.tokens import counters_by_name
 
 __all__ = ["restore_all_into", "restore_into"]
 
-# Settings that the namespace keeps, or that the merge maps.
+# Settings that are not copied: the namespace keeps its own, or the merge maps them.
 _OWN_SETTINGS = frozenset({"analyzer", "space", "revision", NOTED})
-# The keys of a memory's own tuning state, which another memory's never replaces.
+# The prefix of the keys of a memory's tuning state, which a merge never replaces.
 _OWN_KEYS = "loom."
 _NOWHERE = 0
 # The number of newest rows that are compared to detect a diverged copy of a store.
@@ -53,8 +53,9 @@ def restore_into(
 ) -> Restored:
     """Merge one namespace of a snapshot (default: of the same name, or the only one) into the store's, atomically.
 
-    Records that are present are not written twice; an id with another text raises `IdConflict`. Records that were
-    forgotten here since stay forgotten, unless `forgotten` is True. Entries of the scopes `without` are skipped.
+    Records that are present are not written twice; an id with another text raises `IdConflict`. Records that the
+    namespace has forgotten since stay forgotten, unless `forgotten` is True. Entries of the scopes `without` are
+    skipped.
     `then` is called in the same transaction with the nodes that have records in tiers.
     """
     store.settings()  # raises `Closed`
@@ -69,7 +70,7 @@ def restore_into(
 
 
 def restore_all_into(url: str, chain: Sequence[Path]) -> Restored:
-    """Restore every namespace of a chain into the empty ones of a server. Each is restored in one transaction."""
+    """Restore every namespace of a chain into empty namespaces of a server, each in one transaction."""
     names = [*dict.fromkeys(name for path in chain for name in describe(path).namespaces)]
     with ExitStack() as opened:
         stores = [opened.enter_context(closing(open_store(url, namespace=name))) for name in names]
@@ -146,10 +147,10 @@ class _Merge:
         """The nodes that have tiers after the merge."""
         return sorted({row["node"] for row in _named(self._transaction, "tiers")})
 
-    # -- numbers -----------------------------------------------------------------------------------------
+    # -- sequence numbers --------------------------------------------------------------------------------
 
     def _known_ranges(self) -> list[tuple[int, int]]:
-        """The mappings of earlier restores: pairs of a last number and the offset added to numbers up to it."""
+        """The mappings of earlier restores: pairs of a sequence number and the offset added to numbers up to it."""
         if self._is_own_past():
             return [(self._theirs.position, self._origin.zero)]
         return [(last, added) for last, added in self._settings.get(NOTED, {}).get(self._key(), [])]
@@ -175,23 +176,24 @@ class _Merge:
         return f"{self._theirs.store}/{self._theirs.namespaces[self._source]}"
 
     def _earlier(self, number: int) -> int | None:
-        """The number here of a row that was present at an earlier restore; None if the row is new."""
+        """The sequence number in this store of a row of an earlier restore; None if the row is new."""
         return next((number + added for last, added in self._known if number <= last), None)
 
     def _mapped(self, number: int) -> int:
-        """The number here of a staged record. A number up to the base was present before, or refers to nothing."""
+        """The sequence number in this store of a staged record. A number up to the base is of an earlier restore, or
+        of no row."""
         found = self._moved.get(number)
         if found is None:
             found = self._earlier(number)
         return number + self._base if found is None else found
 
     def _new(self, number: int) -> int:
-        """Map the number of a row that is restored: above all existing numbers, in the order of the snapshot."""
+        """Map the sequence number of a restored row above all existing numbers, in the order of the snapshot."""
         self._transaction.skip_to(self._base + self._theirs.position)
         return number + self._base
 
     def _came(self, number: int) -> int | None:
-        """The new number of a record restored by this merge, or None."""
+        """The new sequence number of a record that this merge restores, or None."""
         found = self._mapped(number)
         return found if found > self._base else None
 
@@ -221,7 +223,7 @@ class _Merge:
 
     @step("merge.records")
     def _records(self) -> Counter[str]:
-        """Restore records. Counts the restored, present, forgotten and left ones."""
+        """Restore records. Returns the counts of restored, present, forgotten and omitted ones."""
         counts: Counter[str] = Counter()
         self._derived = {row["record"] for row in self._staged("derivations")}
         counts["records"] = self._transaction.add_rows("records", self._coming(counts))
@@ -247,7 +249,7 @@ class _Merge:
                 yield row | {"seq": new}
 
     def _compared(self, staged: Iterator[Row]) -> Iterator[tuple[Row, int | None, bool]]:
-        """Staged records, with their numbers at an earlier restore, and whether the same records are there now."""
+        """Staged records, with their sequence numbers of an earlier restore, and whether that record is unchanged."""
         for rows in _batches(staged):
             earlier = [self._earlier(row["seq"]) for row in rows]
             known = [number for number in earlier if number is not None]
@@ -263,10 +265,10 @@ class _Merge:
         return frozenset(row["record"] for row in _named(self._transaction, "forgotten"))
 
     def _under_same_id(self, row: Row) -> int | None:
-        """The number here of the same id and version; `_NOWHERE` if the staged one cannot be restored in addition to
-        it."""
+        """The sequence number in this store of the same id and version; `_NOWHERE` if the staged record cannot be
+        restored beside it."""
         id, found = row["id"], False
-        # Where nothing was, only versions of this merge are under an id, and none of them differs.
+        # In an empty namespace, an id only has versions of this merge, none of which differs.
         for here in () if self._was_empty else _named(self._transaction, "records", id=id):
             found |= here["version"] >= row["version"] - 1
             if here["version"] != row["version"]:
@@ -277,15 +279,15 @@ class _Merge:
                 self._left.add(id)
                 return _NOWHERE
             raise IdConflict(
-                f"the id {id!r} names another text in namespace {self._store.namespace!r} than in the snapshot; "
+                f"the id {id!r} has another text in namespace {self._store.namespace!r} than in the snapshot; "
                 "nothing was changed. Restore into another namespace, or forget or rename one of them."
             )
         if id in self._left or (row["version"] > 1 and not found and not self._came_before(row)):
-            return _NOWHERE  # the version before was left out
+            return _NOWHERE  # the previous version was left out
         return None
 
     def _came_before(self, row: Row) -> bool:
-        """Whether this merge restores the version before, which may not be stored yet."""
+        """Whether this merge restores the previous version, which may not be stored yet."""
         versions = _named(self._staged_rows, "records", id=row["id"])
         return any(one["version"] == row["version"] - 1 and self._came(one["seq"]) is not None for one in versions)
 
@@ -361,7 +363,7 @@ class _Merge:
 
     def _other_entry(self, key: str) -> Conflict:
         return Conflict(
-            f"the entry {key!r} says something else in namespace {self._store.namespace!r} than in the snapshot; "
+            f"the entry {key!r} has another value in namespace {self._store.namespace!r} than in the snapshot; "
             "nothing was changed. Restore into another namespace, or delete it first."
         )
 
@@ -372,12 +374,12 @@ class _Merge:
             if there is not None and all(there[one] == row[one] for one in ("checksum", "size")):
                 continue
             if self._earlier(row["seq"]) is not None and (there is not None or not self._bring_back):
-                continue  # replaced or deleted here since
-            # A blob that an earlier restore of the same store brought is replaced by the newer one.
+                continue  # the store has replaced or deleted it since
+            # A blob from an earlier restore of the same store is replaced by the newer one.
             brought = there is not None and any(added < there["seq"] <= added + last for last, added in self._known)
             if there is not None and not brought:
                 raise Conflict(
-                    f"the blob {row['key']!r} holds other bytes in namespace {self._store.namespace!r} than in the "
+                    f"the blob {row['key']!r} has other bytes in namespace {self._store.namespace!r} than in the "
                     "snapshot; nothing was changed. Restore into another namespace, or delete it first."
                 )
             data = b"".join(self._staged_rows.blob_pieces(row["seq"]))
@@ -385,7 +387,7 @@ class _Merge:
         return came
 
     def _vectors(self) -> int:
-        """Restore vectors if both sides use the same space; else queue the restored records for embedding."""
+        """Restore vectors if both sides use the same space; otherwise queue the restored records for embedding."""
         if self._same_space:
             return self._bring("vectors")
         if self._transaction.space is not None and self._to_embed:
@@ -409,7 +411,7 @@ class _Merge:
     # -- settings ----------------------------------------------------------------------------------------
 
     def _node_settings(self) -> None:
-        """Restore settings of nodes unknown here, and of the namespace if it was empty."""
+        """Restore the settings of nodes that the store does not have, and of the namespace if it was empty."""
         known = {*self._transaction.nodes(), ""}
         for row in [*self._staged("settings")]:
             node, key = row["node"], row["key"]
@@ -428,7 +430,7 @@ _WORDS = ("kind", "content", "data")
 
 
 def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Group rows of `records`, so that few statements compare them and a group of large texts is small."""
+    """Group rows of `records`, so that few statements compare them. Groups are limited by rows and by characters."""
     batch, size = [], 0
     for row in rows:
         batch.append(row)
@@ -452,7 +454,7 @@ def _named(rows: Rows, table: str, **which: Any) -> Iterator[Row]:
 
 
 def _chosen(stage: Stage, wanted: str | None, own: str) -> int:
-    """The number of the namespace to restore: the named one, the one with our name, or the only one."""
+    """The number of the namespace to restore: the one named `wanted`, the one named `own`, or the only one."""
     names = {name: number for number, name in stage.start.origin.namespaces.items()}
     if wanted is None:
         wanted = own if own in names or len(names) > 1 else next(iter(names))

@@ -1,7 +1,7 @@
-"""Moving a namespace to another store, whatever the backend of either: through a snapshot, and compared at the end.
+"""Copies a namespace to another store of any backend, through a snapshot, and compares both at the end.
 
-A move adds to the target and changes nothing in the source. It is one transaction of the target, so a killed move has
-moved everything or nothing, and a repeated one adds only what is missing.
+The copy adds to the target and changes nothing in the source. It is one transaction of the target, so a killed
+process has copied everything or nothing, and a repeated copy adds only what is missing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from loom.storage.tables import TABLES
 
 __all__ = ["move_namespace"]
 
-# The columns that a store assigns itself. The others must arrive unchanged.
+# The columns that a store assigns itself. All others must be equal in both stores.
 _OWN: Final = {"records": {"tier", "window_tokens"}, "entries": {"checksum"}}
-# Entries under such keys are a memory's notes about itself; a store that has some keeps its own.
+# Entries whose keys begin like this are a memory's notes about itself. A store that has such entries keeps them.
 _NOTES: Final = "loom."
 
 
@@ -36,9 +36,9 @@ def move_namespace(
     without: Collection[str] = (),
     then: Callable[[Transaction, Sequence[str]], None] | None = None,
 ) -> Restored:
-    """Move the source's namespace into the target's, by a snapshot in `folder`; then compare memories and entries.
+    """Copy the source's namespace into the target's, by a snapshot in `folder`; then compare memories and entries.
 
-    Entries of the scopes `without` stay behind. `then` is called in the transaction of the target, as by
+    Entries of the scopes `without` are not copied. `then` is called in the transaction of the target, as by
     `restore_into`. Raises `StoreError` if the target lacks a memory of the source or has it with other values.
     """
     snapshot = folder / "namespace.hctx"
@@ -50,14 +50,14 @@ def move_namespace(
     missing = _missing(source, target, taken.position, without)
     if len(missing) > done.forgotten:
         raise StoreError(
-            f"{target.location} does not have {len(missing):,} memories or entries of {source.namespace!r} as they "
-            f"are in {source.location}, such as {missing[0]}. The source is unchanged; check both and move again"
+            f"{target.location} lacks {len(missing):,} memories or entries of {source.namespace!r} as they "
+            f"are in {source.location}, such as {missing[0]}. The source is unchanged; check both and copy again"
         )
     return done
 
 
 def _missing(source: Store, target: Store, position: int, without: Collection[str]) -> list[str]:
-    """The rows up to a position of the source, by id or key, that the target does not have with the same values."""
+    """The ids and keys of the source's rows up to a position that the target lacks or has with other values."""
     with source.copying() as rows:
         wanted = {digest: name for name, digest in _digests(rows, without, position)}
     with target.copying() as rows:

@@ -37,7 +37,7 @@ __all__ = [
 Check = Callable[[Any], bool]
 
 NOTED: Final = "restored"
-"""The setting that records, by store and namespace, the offset added to the numbers of restored snapshots."""
+"""The setting with the offsets added to the sequence numbers of restored snapshots, by store and namespace."""
 
 VECTOR: Final = struct.Struct("<qqI")
 """The head of a vector: its sequence number, its record, its namespace. The components follow."""
@@ -97,7 +97,7 @@ def _json(value: Any) -> bool:
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 _decode = json.JSONDecoder(parse_constant=_refused).decode
@@ -135,7 +135,7 @@ def _restored(value: Any) -> bool:
 
 
 def is_sound_setting(key: str, value: Any) -> bool:
-    """Whether a setting that the storage itself reads has a valid value. True for any other setting."""
+    """Whether a setting that the storage reads has a valid value. True for all other settings."""
     checks = {"analyzer": _CHECKS["count"], "revision": _CHECKS["count"], "retention": _retention, NOTED: _restored}
     return key not in checks or checks[key](value)
 
@@ -147,8 +147,8 @@ def is_sound_setting(key: str, value: Any) -> bool:
 class Content:
     """The contents of a section: rows of a table, each a JSON array, or binary for vectors.
 
-    `late` is the error for a sequence number after the end of the log. `rules` maps errors to predicates that select
-    the rows at fault. `largest` is the largest size of a row in bytes.
+    `late` is the error for a sequence number after the end of the log. `rules` maps errors to predicates that are
+    true for invalid rows. `largest` is the largest size of a row in bytes.
     """
 
     table: Table
@@ -158,12 +158,12 @@ class Content:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns of a row, without binary ones."""
+        """The columns of a row, except binary ones."""
         return [column for column, kind in self.table.columns.items() if kind != "bytes"]
 
     @cached_property
     def _checks(self) -> list[tuple[Check, bool]]:
-        """The check of each value, and whether it may be None."""
+        """The check of each value, and whether the value may be None."""
         kinds = map(self.table.columns.__getitem__, self.columns)
         return [(_CHECKS[kind.rstrip("?")], kind.endswith("?")) for kind in kinds]
 
@@ -176,7 +176,7 @@ class Content:
         """Decode a row and check the kind of each value. Returns the values by column name."""
         if section is Section.VECTORS:
             if len(packed) < VECTOR.size:
-                raise SnapshotError("a vector is cut short")
+                raise SnapshotError("a vector is truncated")
             numbers = zip(self.columns, VECTOR.unpack_from(packed), strict=True)
             return dict(numbers) | {"data": packed[VECTOR.size :]}
         check_row_size(section, packed)
@@ -185,10 +185,10 @@ class Content:
         except (ValueError, RecursionError) as error:
             raise SnapshotError(f"a row of section {section.name.lower()} cannot be read") from error
         if type(values) is not list or len(values) != len(self._checks):
-            raise SnapshotError(f"a row of section {section.name.lower()} has another shape than it should")
+            raise SnapshotError(f"a row of section {section.name.lower()} has the wrong number of values")
         for place, ((check, optional), value) in enumerate(zip(self._checks, values, strict=True), 1):
             if not (value is None and optional) and not check(value):
-                raise SnapshotError(f"value {place} of a row of section {section.name.lower()} makes no sense")
+                raise SnapshotError(f"value {place} of a row of section {section.name.lower()} is not valid")
         return dict(zip(self.columns, values, strict=True))
 
 
@@ -196,23 +196,23 @@ _SPECIAL: dict[Section, dict[str, Any]] = {
     Section.RECORDS: {"largest": LARGEST_ROW},
     Section.MOVES: {
         "rules": {
-            "the reason of a move is more than a word": lambda row: row["reason"] and not row["reason"].isidentifier()
+            "the reason of a move is not one word": lambda row: row["reason"] and not row["reason"].isidentifier()
         }
     },
     Section.RESIDENTS: {
-        "late": "a record is in a tier in a way that cannot be",
-        "rules": {"a record is in a tier in a way that cannot be": lambda row: row["tier"] == WINDOW},
+        "late": "a residency is not valid",
+        "rules": {"a residency is not valid": lambda row: row["tier"] == WINDOW},
     },
     Section.TIERS: {"late": "a window begins after the end of the log"},
     Section.PINS: {
-        "late": "a pin is on nothing",
-        "rules": {"a pin is on nothing": lambda row: row["record"] is None and row["bare"] is None},
+        "late": "a pin names no record",
+        "rules": {"a pin names no record": lambda row: row["record"] is None and row["bare"] is None},
     },
     Section.ENTRIES: {"largest": LARGEST_ROW},
-    Section.BLOBS: {"late": "the number of a blob is outside of what this snapshot covers"},
+    Section.BLOBS: {"late": "the sequence number of a blob is outside of the range of this snapshot"},
     Section.VECTORS: {"largest": VECTOR.size + 2 * 65_536},
-    Section.PROGRESS: {"late": "work is said to have come further than the log"},
-    Section.JOBS: {"late": "a job has a number that was never given out"},
+    Section.PROGRESS: {"late": "the progress of a chore is beyond the end of the log"},
+    Section.JOBS: {"late": "a job has a sequence number that was never assigned"},
 }
 
 CONTENTS: Final[Mapping[Section, Content]] = {
@@ -238,9 +238,9 @@ def pack_row(values: Any) -> bytes:
 _MOST_COLUMNS = 32
 _SMALL_ROW = 64 << 10
 _MOST_DECODED = 256 << 20
-# A value of a flat array; possessive, so that a mismatch does not backtrack.
+# A value of a flat array. The quantifiers are possessive, so that a mismatch does not backtrack.
 _VALUE = re.compile(rb'\s*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+|[^"\[\]{},]{1,64})', re.DOTALL)
-# The most memory that a container, a number or a short text takes: 4 bytes of JSON may become 72 in memory.
+# The most memory that a container, a number or a short text takes: 4 bytes of JSON may take 72 bytes in memory.
 _VALUE_BYTES = 72
 
 
@@ -275,7 +275,7 @@ def _flat_bytes(row: bytes, json_columns: list[int]) -> int:
         cost += _text_bytes(value) + (_parsed_bytes(value) if column in json_columns else 0)
         column, place = column + 1, place + 1
     if row[place - 1 : place + 1] != b"]":
-        raise SnapshotError("a row holds something else than texts and numbers, or is cut short")
+        raise SnapshotError("a row has a value that is neither a text nor a number, or is truncated")
     return cost
 
 
@@ -284,7 +284,7 @@ def _parsed_bytes(value: bytes) -> int:
 
 
 def _text_bytes(value: bytes) -> int:
-    """The size of a JSON string as a Python string: one, two or four bytes a character."""
+    """The size of a JSON string as a Python string: one, two or four bytes per character."""
     escapes = max(0, value.count(b"\\u") - value.count(b"\\\\u"))
     width = 4 if _FOUR_BYTES.search(value) else 1 if value.isascii() and not escapes else 2
     return width * (len(value) - 5 * escapes)

@@ -1,8 +1,9 @@
-"""Staging: a chain of snapshots is read and checked in a scratch database before any store changes.
+"""Staging: a chain of snapshots is read into a scratch database and checked there before any store changes.
 
-Every value is checked before it is stored, even if the checksums of the file match: a forged snapshot has valid
+Every value is checked before it is stored, even if the checksums of the file match, since a forged snapshot has valid
 checksums. Hashes, checksums and totals are computed, not read from the file. A record that a later snapshot of the
-chain has forgotten is never written. A new store is staged beside its path and renamed; `merging` reads the stage.
+chain has forgotten is never written. A new store is staged beside its path and renamed; `merging` reads the stage of
+an existing store.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ __all__ = ["Restored", "Stage", "restore", "staged", "staged_aside"]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore: the numbers of records that were restored, present already, or left forgotten.
+    """The result of a restore: the numbers of records that were restored, were already present, or stay forgotten.
 
-    `entries`, `blobs` and `vectors` count the restored ones; `left` counts derived records of which the target has
-    another version.
+    `entries`, `blobs` and `vectors` count the restored ones; `left` counts derived records that were omitted because
+    the target has another version of them.
     """
 
     path: Path | None
@@ -96,7 +97,7 @@ def restore(
 
 
 def _is_there(path: str) -> bool:
-    with disk_errors(f"{path} cannot be looked at"):
+    with disk_errors(f"{path} cannot be examined"):
         try:
             os.lstat(path)
         except FileNotFoundError:
@@ -150,11 +151,11 @@ def _publish(temporary: Path, target: Path) -> None:
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """Raise `SnapshotError` in place of `InvalidInput`: in a restore, an invalid value is a fault of the snapshot."""
+    """Raise `SnapshotError` instead of `InvalidInput`: in a restore, an invalid value is a fault of the snapshot."""
     try:
         yield
     except InvalidInput as error:
-        raise SnapshotError(f"it holds a row that no store could have written: {error}") from error
+        raise SnapshotError(f"it has a row that no store could have written: {error}") from error
 
 
 # -- the stage ---------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ _OLD_LAYOUTS = "context"
 
 
 class Stage:
-    """A scratch database that a chain of snapshots is read into."""
+    """A scratch database with the rows of a chain of snapshots."""
 
     start: Start
 
@@ -190,11 +191,11 @@ class Stage:
         for file in chain:
             with opened(file) as reader:
                 needed += reader.raw_bytes
-        with disk_errors(f"the room in {self._place.parent} is not known"):
+        with disk_errors(f"the free space in {self._place.parent} is not known"):
             free = shutil.disk_usage(self._place.parent).free
         if needed > free:
             raise StoreFull(
-                f"restoring needs about {needed:,} bytes, by what the snapshot says, and {self._place.parent} has "
+                f"restoring needs about {needed:,} bytes according to the snapshot, and {self._place.parent} has "
                 "fewer; nothing was changed"
             )
 
@@ -202,14 +203,14 @@ class Stage:
         parent = reader.header.parent
         if before is None and parent != NO_PARENT:
             raise SnapshotError(
-                f"it continues the snapshot {parent.hex()[:16]}…; give the whole chain, from the full one on"
+                f"it continues the snapshot {parent.hex()[:16]}…; name the whole chain, starting with the full one"
             )
         if before is not None and parent == NO_PARENT:
-            raise SnapshotError("it is a full snapshot and continues none; restore it by itself")
+            raise SnapshotError("it is a full snapshot, which continues no other; restore it alone")
         if before is not None and parent != before[0]:
             raise SnapshotError(
                 f"it continues the snapshot {parent.hex()[:16]}…, and the one before it is {before[0].hex()[:16]}…; "
-                "give the whole chain, oldest first"
+                "name the whole chain, oldest first"
             )
 
     @step("stage.read_forgotten")
@@ -225,7 +226,7 @@ class Stage:
 
     @step("stage.apply")
     def _apply(self, reader: SnapshotReader, before: Start | None, last: bool) -> None:
-        """Add the rows of one file. Tables that change in place are taken from the last file."""
+        """Add the rows of one file. Tables whose rows change in place come from the last file."""
         sections = reader.sections(KNOWN_SECTIONS)
         self.start = read_start(sections, reader.header)
         self._begin(before)
@@ -244,7 +245,7 @@ class Stage:
     def _begin(self, before: Start | None) -> None:
         origin, earlier = self.start.origin, None if before is None else before.origin
         if self.start.since != (0 if earlier is None else earlier.position):
-            raise SnapshotError("it does not begin where its parent ends")
+            raise SnapshotError("it does not begin at the end of its parent")
         if earlier is not None and (
             origin.store != earlier.store
             or not earlier.namespaces.items() <= origin.namespaces.items()
@@ -267,12 +268,12 @@ class Stage:
         self.scratch.add_rows(table.name, admitted)
 
     def _admits(self, section: Section, table: Table, row: Row) -> bool:
-        """Whether to store a row: False if a later snapshot forgets its record. An invalid row raises an error."""
+        """Whether to store a row: False if a later snapshot forgets its record. Raises an error if it is invalid."""
         origin, namespace, content = self.start.origin, row.get("namespace"), CONTENTS[section]
         if namespace not in origin.namespaces and namespace is not None:
             raise SnapshotError(f"a row is of namespace {namespace}, which is not in this snapshot")
         if table.appended and not self.start.since < row[table.appended] <= origin.position:
-            raise SnapshotError(f"number {row[table.appended]} is outside of what this snapshot covers")
+            raise SnapshotError(f"sequence number {row[table.appended]} is outside of the range of this snapshot")
         if content.late and any(row[column] > origin.position for column in table.numbers):
             raise SnapshotError(content.late)
         for error, applies in content.rules.items():
@@ -288,7 +289,7 @@ class Stage:
         return True
 
     def _lives(self, record: int, namespace: int | None = None) -> bool:
-        """Whether a record is staged; False if a later snapshot forgets it. Any other number raises an error."""
+        """Whether a record is staged; False if a later snapshot forgets it. Raises an error for any other number."""
         found = self.scratch.version_of(record)
         if found is not None and namespace in (None, found[0]):
             return True
@@ -335,8 +336,8 @@ class Stage:
         if key == "space" and row["value"] != str(self.start.origin.active.get(row["namespace"])):
             raise SnapshotError("its settings name an embedding space that it does not have")
         if not is_sound_setting(key, value):
-            raise SnapshotError(f"its setting {key!r} makes no sense")
-        # There is no index yet that a newer program could have made otherwise.
+            raise SnapshotError(f"its setting {key!r} is not valid")
+        # The restored store has no index yet, so the version of a newer analyzer must not be kept.
         return key != "analyzer" or bool(value <= ANALYSIS_VERSION)
 
     def _prepare_edges(self, row: Row) -> bool:
@@ -344,7 +345,7 @@ class Stage:
         if source is not None and self._first(source) != namespace:
             raise SnapshotError("an edge leads from one namespace to another")
         if source is None and bare is None:
-            raise SnapshotError("an edge has one end")
+            raise SnapshotError("an edge has only one end")
         if source is not None:
             self.scratch.add_edge(row["derived"], source)
         elif isinstance(bare, str):
@@ -354,7 +355,7 @@ class Stage:
     def _prepare_pins(self, row: Row) -> bool:
         if row["record"] is not None and self._first(row["record"]) != row["namespace"]:
             raise SnapshotError("a pin is on a record of another namespace")
-        return row["record"] is not None  # else a hash of format 4, of an id that was not stored
+        return row["record"] is not None  # otherwise a hash of format 4, of an id that was not stored
 
     def _prepare_vectors(self, row: Row) -> bool:
         row["space"] = space = self.start.origin.active.get(row["namespace"])
@@ -362,32 +363,32 @@ class Stage:
         if space is None or len(data) != 2 * self.start.origin.spaces[space][1]:
             raise SnapshotError("a vector has another length than its space")
         if not np.isfinite(np.frombuffer(data, dtype="<f2")).all():
-            raise SnapshotError("a vector holds NaN or infinity")
+            raise SnapshotError("a vector has a value that is NaN or infinite")
         return True
 
     # -- blobs -----------------------------------------------------------------------------------------
 
     def _blobs(self, rows: Iterable[Row], room: int) -> None:
-        """Keep the listed blobs and allocate new ones, up to the size that the file states for their bytes."""
+        """Keep the listed blobs and allocate new ones, up to the size that the index states for their bytes."""
         self.scratch.hide_blobs()
         for row in rows:
             self._admits(Section.BLOBS, CONTENTS[Section.BLOBS].table, row)
             if row["seq"] > self.start.since:
                 room -= row["size"]
                 if room < 0:
-                    raise SnapshotError("its blobs say they are larger than what the file holds of them")
+                    raise SnapshotError("its blobs state a larger size than the file has for them")
                 self.scratch.make_room(row)
             elif not self.scratch.reveal_blob(row):
-                raise SnapshotError(f"blob {row['seq']} is not in the snapshots before")
+                raise SnapshotError(f"blob {row['seq']} is not in the earlier snapshots")
         self.scratch.drop_hidden_blobs()
 
     def _blob_bytes(self, rows: Iterator[bytes]) -> None:
         for packed in rows:
             if len(packed) < BLOB_PIECE.size:
-                raise SnapshotError("a piece of a blob is cut short")
+                raise SnapshotError("a piece of a blob is truncated")
             seq, place = BLOB_PIECE.unpack_from(packed)
             if not self.start.since < seq or not self.scratch.write_piece(seq, place, packed[BLOB_PIECE.size :]):
-                raise SnapshotError("a piece of a blob belongs to none")
+                raise SnapshotError("a piece of a blob belongs to no blob")
 
     def _check_blobs(self, any_left: bool) -> None:
         if not any_left and self.start.since:  # none is left

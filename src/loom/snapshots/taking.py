@@ -1,9 +1,9 @@
-"""Taking a snapshot: write a `.hctx` file from one unchanging state of a store, while others write to the store.
+"""Taking a snapshot: write a `.hctx` file from one consistent state of a store, while other processes write to it.
 
 A full snapshot holds all rows of a namespace. An incremental one holds the rows appended since its parent (records,
-versions, entries, vectors, moves, tombstones), and all rows of the small tables that change in place. Indexes are
-left out and rebuilt from the records. Archived text is written uncompressed, because a block refers to sequence
-numbers of its own store; the restored store archives by its own rule.
+versions, entries, vectors, moves, tombstones), and all rows of the small tables whose rows change in place. Indexes
+are omitted and rebuilt from the records. Archived text is written uncompressed, because a block refers to sequence
+numbers of its own store; the restored store archives by its own rules.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Snapshot:
 
 
 class Start(NamedTuple):
-    """The first row of a snapshot: the store it was taken from, and the numbers after which its rows begin.
+    """The first row of a snapshot: the store from which it was taken, and the sequence number after which it begins.
 
     `anchors` are sequence numbers and checksums of the newest records and entries. They distinguish a later state of
     the same store from a copy that has diverged.
@@ -100,7 +100,7 @@ def take(
         with opened(Path(parent).expanduser()) as reader:  # its other sections are verified by a restore
             before, digest = read_start(reader.sections(KNOWN_SECTIONS), reader.header), reader.sha256
     if namespaces is not None and not checked_items(namespaces, str, "snapshot", "namespaces"):
-        raise InvalidInput("namespaces is a list of names, with at least one")
+        raise InvalidInput("namespaces must be a list of at least one name")
     with disk_errors(f"the snapshot {target} was not made"), replacing(target, store.file_mode) as file:
         with store.copying(namespaces) as copy:
             start = _start(copy, before)
@@ -108,7 +108,7 @@ def take(
             writer = SnapshotWriter(file, Header(moment, start.origin.position, digest))
             _write(copy, writer, start)
         sha256 = writer.finish()
-        _check_replaceable(target)  # once more: writing may have taken minutes
+        _check_replaceable(target)  # again, since writing may have taken minutes
     return Snapshot(
         target,
         sha256.hex(),
@@ -170,7 +170,7 @@ def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) 
     """Read and check the first section; the iterator then continues with the second."""
     section, rows = next(sections, (0, iter(())))
     if section != Section.START:
-        raise SnapshotError("it does not say which store it is of")
+        raise SnapshotError("it does not name its store")
     found = list(itertools.islice(rows, 2))
     if len(found) != 1:
         raise SnapshotError("its first section must have one row")
@@ -188,7 +188,7 @@ def read_start(sections: Iterator[tuple[int, Iterator[bytes]]], header: Header) 
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SnapshotError("its first row cannot be read") from error
     if not sound or position != header.position or bool(since) > header.incremental or since > position:
-        raise SnapshotError("its first row makes no sense")
+        raise SnapshotError("its first row is not valid")
     return start
 
 
@@ -213,7 +213,7 @@ def _is_sound(start: Start, namespaces: int, spaces: int) -> bool:
 
 
 def descends(rows: Rows, start: Start) -> bool:
-    """Whether these rows are a later state of the store that a snapshot was taken from."""
+    """Whether these rows are a later state of the store from which a snapshot was taken."""
     origin = rows.origin()
     if origin.store != start.origin.store or origin.position < start.origin.position:
         return False
@@ -245,11 +245,11 @@ def _start(copy: Rows, parent: Start | None) -> Start:
         older = {number for number in origin.namespaces if number <= parent.origin.last_namespace}
         if origin.store == parent.origin.store and theirs.keys() != older:
             raise SnapshotError(
-                f"the parent holds the namespaces {', '.join(theirs.values())}; an incremental snapshot "
-                "holds the same ones, and those made since. Name these, or take a full snapshot."
+                f"the parent has the namespaces {', '.join(theirs.values())}; an incremental snapshot must "
+                "have the same ones, and those created since. Name these, or take a full snapshot."
             )
         if not descends(copy, parent):
-            raise SnapshotError("the parent is not of this store's past; take a full snapshot first")
+            raise SnapshotError("the parent is not an earlier state of this store; take a full snapshot first")
     records = named("records", copy.rows("records", newest=_ANCHORS))
     entries = named("entries", copy.rows("entries", newest=_ANCHORS, deleted=0))
     anchors = {
@@ -308,9 +308,9 @@ def _check_target(target: Path, own: Path | None, parent: SnapshotPath | None) -
     if target.is_dir():
         raise StoreUnavailable(f"{target} is a folder; name a file in it, e.g. {target / 'agent.hctx'}")
     if own is not None and (target == own or (target.exists() and target.samefile(own))):
-        raise InvalidInput("a snapshot cannot replace the store it is made from; choose another path")
+        raise InvalidInput("a snapshot cannot replace its own store; choose another path")
     if parent is not None and target.exists() and target.samefile(parent):
-        raise InvalidInput("a snapshot cannot replace its parent, which restoring it needs; choose another path")
+        raise InvalidInput("a snapshot cannot replace its parent, which a restore needs; choose another path")
     _check_replaceable(target)
 
 

@@ -772,6 +772,6 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
     def set_retention(self, retention: Retention | None) -> None:
         """State the retention rule of this namespace, for every process; None removes it."""
         if retention is not None and not isinstance(retention, Retention):
-            raise InvalidInput(f"a retention rule is a Retention record, not {type(retention).__name__}")
+            raise InvalidInput(f"a retention rule must be a Retention record, not {type(retention).__name__}")
         with self.transaction() as transaction:
             transaction.put_settings("", {"retention": None if retention is None else asdict(retention)})

@@ -168,15 +168,15 @@ class Engine(Protocol):
         return False
 
     def fetch_later(self, wanted: Sequence[Wanted]) -> bool:
-        """Whether so many vectors are missing in the folder that they are fetched in the background, from now on.
+        """Start fetching missing vectors in the background if they are many. Returns True if it does.
 
-        Until then searches use words.
+        Until they are fetched, searches use words only.
         """
         return False
 
     @property
     def codes_only_from(self) -> int:
-        """From this many vectors in a namespace on, files are fetched without their vectors."""
+        """The number of vectors in a namespace from which on files are fetched without their vectors."""
         return sys.maxsize
 
     def drop_files(self, connection: Connection, names: Iterable[str]) -> None:

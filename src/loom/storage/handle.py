@@ -284,7 +284,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
 
     def compress_at(self, level: int) -> None:
         if not 1 <= level <= 22:
-            raise InvalidInput(f"a level of compression is from 1 to 22, not {level!r}")
+            raise InvalidInput(f"a level of compression must be from 1 to 22, not {level!r}")
         self._maintenance.archive_level = level
 
     # -- life ------------------------------------------------------------------------------------------

@@ -93,8 +93,8 @@ LAYOUTS = "layout"
 """The scope of entries about a session's last prompt. They are removed when a record of the session is forgotten."""
 
 HEARD = "heard"
-"""The place for records that another node of the namespace wrote before this one, which also has them, in addition to
-the tiers. Their size there is their size in its window; with 0 they are not in the window."""
+"""The place for records that this node has too, but that another node of the namespace wrote first, in addition to
+the tiers. Their size there is their size in this node's window; with size 0, they are not in the window."""
 
 EMBED = "embed"
 """The kind of job that embeds a record."""
@@ -151,15 +151,15 @@ class AtMost(int):
 
 
 class Draft(NamedTuple):
-    """A record before it is written. (A named tuple: one is made for every write, in a third of the time.)
+    """A record before it is written. (A named tuple, which takes a third of the time to make, once for every write.)
 
-    With the tier `l1` it enters its node's window of recent records, with the size `window_tokens` if a stand-in
-    replaces it there. `named` says that the caller chose the id, so it may exist already; `revises` then allows a new
-    version of the same kind instead of an error for other content. Another importance makes a new version too, unless
-    it is `lasting`: then the new version is at least as important as the old one. `sources` are the ids it was made
-    from: forgetting one takes it too. One that was `drawn` from them says nothing that they do not say, and with
-    `replaces` it stands in a tier for all of them. `tokens` that are `AtMost` a number are counted by the store
-    later, with the `counter` of that name (`Store.count_with`).
+    With the tier `l1`, it enters its node's window of recent records, with the size `window_tokens` if a stand-in
+    replaces it there. `named` says that the caller chose the id, so the id may exist already; `revises` then allows a
+    new version of the same kind instead of an error for other content. Another importance makes a new version too; if
+    it is `lasting`, the new version is at least as important as the old one. `sources` are the ids from which it was
+    derived: forgetting one of them forgets it too. A draft with `drawn` has no content beyond that of its sources;
+    with `replaces`, it takes the place of all of them in a tier. If `tokens` is `AtMost` a number, the store counts
+    them later, with the counter named `counter` (`Store.count_with`).
     """
 
     id: str
@@ -188,10 +188,10 @@ class Draft(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One version of one memory, exactly as it was written. (A named tuple: an answer makes many of them, in half the
-    time.)
+    """One version of one memory, exactly as it was written. (A named tuple, since reads make many of them and it
+    takes half the time.)
 
-    `superseded_at` is the time at which a newer version of the same id replaced it, None while it is current.
+    `superseded_at` is the time at which a newer version of the same id replaced it; None while it is current.
     """
 
     seq: int
@@ -248,9 +248,9 @@ class Filter:
     `derived` selects derived records (facts, summaries), or all others. `where` compares metadata: a value must be
     equal, or be in the stored list; a list of values means any of them.
 
-    `tier`, `trust`, `subject`, `flow` and `layer` take our own names, in any case; another name raises
-    `InvalidInput` with the choices. A `kind` or `role` may be the caller's own: those of ours are found in any
-    case, others as they were written.
+    `tier`, `trust`, `subject`, `flow` and `layer` take the names that loom defines, in upper or lower case; another
+    name raises `InvalidInput` with the choices. A `kind` or `role` may also be the caller's own, which is compared
+    exactly; the case of loom's own names does not matter.
     """
 
     ids: Collection[str] | None = None
@@ -279,20 +279,20 @@ class Filter:
             _check_texts(name, getattr(self, name))
         for name in _FLAGS:
             if not isinstance(getattr(self, name), bool | None):
-                raise InvalidInput(f"{name} is True or False, not {getattr(self, name)!r}")
+                raise InvalidInput(f"{name} must be True or False, not {getattr(self, name)!r}")
         if not isinstance(self.where, Mapping | None):
-            raise InvalidInput(f"where is a mapping of metadata names to values, not {type(self.where).__name__}")
+            raise InvalidInput(f"where must map metadata names to values, not {type(self.where).__name__}")
         least = self.min_importance
         if least is not None and (
             isinstance(least, bool) or not isinstance(least, int | float) or not 0.0 <= least <= 1.0
         ):
-            raise InvalidInput(f"min_importance is a number from 0 to 1, not {least!r}")
+            raise InvalidInput(f"min_importance must be a number from 0 to 1, not {least!r}")
         for name, checked in _CHECKED.items():
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, checked(value))
         if self.since is not None and self.until is not None and self.since > self.until:
-            raise InvalidInput(f"since ({self.since}) is after until ({self.until}); nothing can be between them")
+            raise InvalidInput(f"since ({self.since}) is after until ({self.until}), so nothing can match")
 
     @classmethod
     def of(cls, verb: str = "Filter.of", /, **given: Any) -> Self:
@@ -312,7 +312,7 @@ class Filter:
 
 
 _FILTER_CHOICES: Mapping[str, tuple[str, ...]] = {"tier": TIERS, "trust": TRUSTS, **_DIMENSION_CHOICES}
-# Names that callers may add to. Ours are written in lower case.
+# Choices to which callers may add their own. Those of loom are in lower case.
 _OPEN_CHOICES: Mapping[str, frozenset[str]] = {
     "kind": frozenset(
         ("task", "context", "fact", "summary", "message", "thought", "tool_call", "tool_result", "plan", "names")
@@ -322,7 +322,7 @@ _OPEN_CHOICES: Mapping[str, frozenset[str]] = {
 
 
 def _known_names(name: str, value: object, choices: tuple[str, ...]) -> str | tuple[str, ...]:
-    """`value`, a name or several, as `choices` spells it."""
+    """`value`, one name or several, as spelled in `choices`."""
     if isinstance(value, str):
         folded = str.__str__(value).casefold()
         if folded in choices:
@@ -352,7 +352,7 @@ def _check_texts(name: str, value: object) -> None:
 
 
 def _in_any_case(value: str | Collection[str], ours: frozenset[str]) -> Any:
-    """`value`, and for a name of ours in another case also that name."""
+    """`value`; if it is one of `ours` in another case, also that name."""
     if isinstance(value, str):
         folded = value.casefold()
         return value if folded not in ours or folded == value else (value, folded)
@@ -372,8 +372,8 @@ _FILTERS = frozenset(entry.name for entry in fields(Filter))
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A slice of a listing: iterating and `len` are over its records. Pass `next` as `after` for the following one;
-    None at the end."""
+    """A part of a listing. Iteration and `len` are over its records. Pass `next` as `after` for the following page;
+    it is None at the end."""
 
     records: tuple[Record, ...]
     next: int | None
@@ -424,7 +424,7 @@ class EntryChange:
 class Job:
     """Background work that survives a crash. `record` is the sequence number of its record, or 0.
 
-    `data` are numbers of further records; `error` is the kind of error of the last attempt.
+    `data` has the sequence numbers of further records; `error` is the kind of error of the last attempt.
     """
 
     seq: int
@@ -583,11 +583,11 @@ class Progress(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The database that rows are read from, and the numbers they refer to. Times are microseconds since 1970.
+    """The database from which rows are read, and the numbers in them. Times are microseconds since 1970.
 
-    `position` is the last sequence number in use. `namespaces` are names by number, `spaces` are name and dimensions
-    by number, and `active` is the space of each namespace that has one. `zero` is the number before the first one of
-    the namespace, if each has numbers of its own; the rows of `copying` count from it.
+    `position` is the last sequence number in use. `namespaces` has the names by number, `spaces` the names and
+    dimensions by number, and `active` the space of each namespace that has one. If each namespace has its own
+    sequence numbers, `zero` is the number before the first one, and the rows of `copying` count from it.
     """
 
     store: str
@@ -614,10 +614,10 @@ def concerns_everything(error: Exception) -> bool:
 def fit_window(
     rows: Iterable[tuple[int, int, int | None]], budget: float, back: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """The records in a window of a budget: number and size of each, newest first.
+    """The records that fit into a window: the sequence number and the size of each, newest first.
 
-    `rows` are the records that may be in it, newest first: number, tokens, and the size of the stand-in it was
-    written with. `back` are the sizes of the promoted ones, which have their room first.
+    `rows` are the records that may be in it, newest first: the sequence number, the tokens, and the size of the
+    stand-in with which the record was written. `back` has the sizes of promoted records, which get room first.
     """
     left = budget - sum(back.values())
     found: list[tuple[int, int]] = []
@@ -637,4 +637,4 @@ def fit_window(
 def check_limit(limit: int) -> None:
     """Raise `InvalidInput` unless a limit is a whole number from 1 to 2,147,483,647."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
-        raise InvalidInput(f"limit is {limit!r}; it must be a whole number of 1 or more, at most {2**31 - 1:,}")
+        raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 1 to {2**31 - 1:,}")

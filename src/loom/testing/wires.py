@@ -1,4 +1,4 @@
-"""Three protocols of models: how each writes an answer, as JSON and as a stream of events, and what it refuses.
+"""The protocols of three model APIs: their answers, as JSON and as a stream of events, and the requests they refuse.
 
 `Wire` is the interface of a protocol. A request that the real service would refuse (a tool call without its result, a
 result without its call, an empty text block) is refused here too, so that tests notice it.
@@ -37,7 +37,7 @@ class Wire(Protocol):
     path: str
 
     def refused(self, body: Json) -> str | None:
-        """Return the reason for which the service would refuse a request, or None."""
+        """Return the reason why the service would refuse a request, or None."""
 
     def parts(self, body: Json) -> list[Json]:
         """Return the prompt in the order in which a cache compares it: tools, system, messages."""
@@ -102,7 +102,7 @@ class _Chat:
             results = []
             open_calls = [str(call.get("id")) for call in message.get("tool_calls") or ()]
             if role not in ("system", "developer", "user", "assistant", "end"):
-                return f"messages: {role!r} is no role"
+                return f"messages: {role!r} is not a role"
             if role != "end" and not open_calls and message.get("content") is None:
                 return f"messages: a message of the role {role} has no content"
         return None
@@ -186,14 +186,14 @@ class _Messages:
         calls: list[str] = []
         thread = body.get("thread")
         if isinstance(thread, dict) and thread.get("type") == "continue":
-            # Earlier messages are on the server: the first results answer calls in them.
+            # The server has the earlier messages, and the first results answer the calls in them.
             calls = [str(one.get("tool_use_id")) for one in _blocks(messages[0].get("content"))]
         for message in [*messages, {"role": "end", "content": []}]:
             role, blocks = message.get("role"), _blocks(message.get("content"))
             if role == "system" and message is not messages[0]:
                 continue  # newer clients send reminders between the turns
             if role not in ("user", "assistant", "end"):
-                return f"messages: {role!r} is no role; the system prompt goes to system"
+                return f"messages: {role!r} is not a role; pass the system prompt as `system`"
             if any(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
                 return "messages: text content blocks must be non-empty"
             results = [str(block.get("tool_use_id")) for block in blocks if block.get("type") == "tool_result"]

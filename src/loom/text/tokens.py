@@ -400,7 +400,7 @@ def _rounded_up(hundredths: int) -> int:
 
 def _message_tokens(message: Message, count: Callable[[str], int], image_tokens: int) -> int:
     if not isinstance(message, Mapping):
-        raise InvalidInput(f"a chat message is a mapping with a role, not {type(message).__name__}")
+        raise InvalidInput(f"a chat message must be a mapping with a role, not {type(message).__name__}")
     tokens = TOKENS_PER_MESSAGE + (TOKENS_PER_NAME if message.get("name") else 0)
     for key, value in message.items():
         if key == "content":
@@ -419,14 +419,14 @@ def _content_tokens(content: object, count: Callable[[str], int], image_tokens: 
         return _value_tokens(content, count)
     if isinstance(content, (list, tuple)):
         return sum(_part_tokens(part, count, image_tokens) for part in content)
-    raise InvalidInput(f"the content of a message is a text or a list of parts, not {type(content).__name__}")
+    raise InvalidInput(f"the content of a message must be a text or a list of parts, not {type(content).__name__}")
 
 
 def _part_tokens(part: object, count: Callable[[str], int], image_tokens: int) -> int:
     if isinstance(part, str):
         return count(part)
     if not isinstance(part, Mapping):
-        raise InvalidInput(f"a content part is a text or a mapping with a type, not {type(part).__name__}")
+        raise InvalidInput(f"a content part must be a text or a mapping with a type, not {type(part).__name__}")
     kind = part.get("type")
     if kind in _IMAGE_PARTS:
         image = part.get("image_url")
@@ -443,13 +443,13 @@ def _part_tokens(part: object, count: Callable[[str], int], image_tokens: int) -
 
 def _tool_calls_tokens(calls: object, count: Callable[[str], int]) -> int:
     if not isinstance(calls, list | tuple | None):
-        raise InvalidInput(f"the tool calls of a message are a list, not {type(calls).__name__}")
+        raise InvalidInput(f"the tool calls of a message must be a list, not {type(calls).__name__}")
     return sum(_tool_call_tokens(call, count) for call in calls or ())
 
 
 def _tool_call_tokens(call: object, count: Callable[[str], int]) -> int:
     if not isinstance(call, Mapping):
-        raise InvalidInput(f"a tool call is a mapping with a function, not {type(call).__name__}")
+        raise InvalidInput(f"a tool call must be a mapping with a function, not {type(call).__name__}")
     tokens = TOKENS_PER_TOOL_CALL
     for key, value in call.items():
         if key in ("function", "custom") and isinstance(value, Mapping):
@@ -519,5 +519,5 @@ def _not_a_text(text: object, error: Exception) -> Exception:
             "replace it, for example with text.encode('utf-8', 'replace').decode()"
         )
     if not isinstance(text, str):
-        return InvalidInput(f"a text is a str, not {type(text).__name__}")
+        return InvalidInput(f"a text must be a str, not {type(text).__name__}")
     return error

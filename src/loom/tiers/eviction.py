@@ -151,7 +151,7 @@ def hot_score(
     used record that this one is compared with. Without a known relevance the weights are `without_vectors`.
     """
     if not half_life_s > 0:
-        raise InvalidInput(f"a half-life is above 0 seconds, not {half_life_s}")
+        raise InvalidInput(f"a half-life must be above 0 seconds, not {half_life_s}")
     if resident.relevance is None:
         weights = EVICTION_WEIGHTS["without_vectors"]
     recency: float = 0.5 ** (max(0.0, now - resident.last_at) / half_life_s)

@@ -361,7 +361,7 @@ class Migration:
         for row in self._store.jobs(self.kind, self._most_queued, failed=False):
             (jobs.setdefault(row.seq, []) if QueuedMove.is_one(row.data) else strange).append(row)
         if strange and not self._store.read_only:  # from a forged file, or a later version
-            log.warning("%d queued moves make no sense here and are dropped; nothing is moved for them", len(strange))
+            log.warning("%d queued moves are not valid in this store and are dropped", len(strange))
             with self._store.transaction() as transaction:
                 transaction.take(strange)
         return sorted(jobs.values(), key=lambda rows: (*QueuedMove.of(rows[0]).urgency, rows[0].seq))

@@ -155,7 +155,7 @@ class Monitor:
         if latencies is None:
             raise InvalidInput(f"{measure!r} is not a latency; use gauge() for a share")
         if not 0.0 <= value < math.inf:
-            raise InvalidInput(f"a latency is a number of milliseconds from 0, not {value!r}")
+            raise InvalidInput(f"a latency must be a number of milliseconds from 0, not {value!r}")
         goal = GOALS[measure]
         with self._lock:
             latencies.append(value)
@@ -172,7 +172,7 @@ class Monitor:
         if goal is None or goal.percent is not None:
             raise InvalidInput(f"{measure!r} is not a share; use observe() for a latency")
         if not -math.inf < value < math.inf:
-            raise InvalidInput(f"a share is a number, not {value!r}")
+            raise InvalidInput(f"a share must be a number, not {value!r}")
         with self._lock:
             self._shares[measure] = (value, observations)
             if observations < goal.judged_from:

@@ -64,7 +64,7 @@ class LayerQuota:
                 f"a quota needs 0 < soft <= hard, not soft {self.soft_limit} and hard {self.hard_limit}"
             )
         if not 0.0 < self.warning_threshold <= 1.0:
-            raise InvalidInput(f"a warning threshold is a share from 0 to 1, not {self.warning_threshold}")
+            raise InvalidInput(f"a warning threshold must be a share from 0 to 1, not {self.warning_threshold}")
 
 
 def quotas_of(rules: TierRules) -> Mapping[MemoryTier, LayerQuota]:

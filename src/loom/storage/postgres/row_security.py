@@ -62,7 +62,7 @@ def secure(connection: psycopg.Connection[Any], schema: str) -> None:
         base, _, number = table.rpartition("_")
         known = base if base in PARTITIONED and number.isdigit() else table
         if known not in TABLES and known not in _SPECIAL:
-            continue  # a table of somebody else
+            continue  # another program's table
         condition, rights = _SPECIAL.get(known, (_IN_OWN, _EVERYTHING))
         names = {"table": sql.Identifier(schema, table), "policy": sql.Identifier(_POLICY)}
         connection.execute(

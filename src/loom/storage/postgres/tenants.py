@@ -56,7 +56,7 @@ def remove(url: str, role: str, namespace: str) -> None:
                 [role, namespace],
             ).rowcount
             if not gone:
-                raise NotFound(f"the role {role!r} is no tenant of {namespace!r} in {server.place}")
+                raise NotFound(f"the role {role!r} is not a tenant of {namespace!r} in {server.place}")
             left = connection.execute(
                 within("SELECT 1 FROM {schema}.tenants WHERE role = %s LIMIT 1", schema), [role]
             ).fetchone()

@@ -102,7 +102,8 @@ class SqliteTransaction(Records, ResidencyWrites, EntryWrites, BlobWrites, JobWr
         self.chosen = (namespace,)
         self._write_accesses = write_accesses
         self.counts = counts
-        # Records store their sequence numbers. `store` is written only if other rows use some, which saves a page.
+        # Records store their own sequence numbers. The table `store` is written only if other rows use some, which
+        # saves writing a page.
         self._next: int
         self._revision: str | None
         self._next, committed_at, self._space, self._revision, name = connection.execute(

@@ -1,4 +1,4 @@
-"""Reset state in a forked child, where a lock may be held by a thread of the parent that the child does not have."""
+"""Resets state in a forked child, where a lock may be held by a thread that exists only in the parent."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Made = TypeVar("_Made")
 
 
 class made_once(Generic[_Made]):  # noqa: N801
-    """A property that is computed at first use and kept.
+    """A property that is computed at first use and cached.
 
-    Unlike `functools.cached_property` of Python 3.11 it takes no lock, which a fork could leave held. Two threads may
-    compute it at once; both get the first result.
+    Unlike `functools.cached_property` of Python 3.11, it takes no lock, which a fork could leave held. Two threads
+    may compute it at once; both get the first result.
     """
 
     def __init__(self, make: Callable[[Any], _Made]) -> None:

@@ -99,7 +99,7 @@ def test_a_fact_and_what_it_was_drawn_from_are_never_both_there(memory: Memory) 
         assert fact.id not in {item.id for item in context.items}
         if session != "s1":
             reasons = [one.reason for one in context.dropped if one.id == fact.id]
-            assert reasons == ["what it was drawn from is in the prompt"]
+            assert reasons == ["its source is in the prompt"]
 
 
 def test_the_order_of_the_sources_does_not_matter_for_that(memory: Memory) -> None:

@@ -192,7 +192,7 @@ def test_every_item_says_where_it_comes_from_and_what_it_takes(memory: Memory) -
     assert 0 < item.tokens < context.tokens
     (double,) = {one.id for one in context.dropped}
     assert double == "deadline"  # the recent and the important one are the same memory
-    assert "offered already" in context.dropped[0].reason
+    assert "already offered" in context.dropped[0].reason
 
 
 def test_explaining_shows_shares_items_and_what_is_left_out(memory: Memory) -> None:

@@ -350,8 +350,8 @@ BLOCK = 16
 REDUNDANT = (
     "says the same as",
     "it is the question",
-    "the same memory is offered",
-    "what it was drawn from",
+    "the same memory is already offered",
+    "its source is",
     "the whole",
 )
 

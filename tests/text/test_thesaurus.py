@@ -147,7 +147,7 @@ def test_a_memory_is_found_by_another_word_and_says_so(memory: Memory, said: str
     assert why in hit.why
     assert hit.signals["synonyms"] > 0.0
     asked = why.partition(" for ")[2]
-    assert f"other words for {asked}: " in str(memory.recall(question, explain=True))
+    assert f"synonyms of {asked}: " in str(memory.recall(question, explain=True))
 
 
 def test_the_word_itself_counts_more_and_several_others_count_once(memory: Memory) -> None:

@@ -1,10 +1,10 @@
-"""Agent: a small, real agent on this memory.
+"""`Agent`: a small but complete agent on this memory.
 
     agent = Agent.create("claude-sonnet-5-5", system_prompt="You help customers.", memory="support.loom")
     result = await agent.run("Where is my order?", session_id="ana")
 
-A run keeps the question, builds a prompt from memory under a budget, asks the model and carries out its calls, until
-the model answers. Every step is a Task, which is kept first and then published on the bus.
+A run stores the question, builds a prompt from memory under a budget, calls the model and carries out its tool calls,
+until the model answers. Every step is a `Task`, which is first stored and then published on the bus.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _STEPS_SHARE = 0.25
 _LEAST_PROMPT = 256
 # The smallest answer, in tokens, for which the model is asked.
 _LEAST_ANSWER = 16
-# The number of times that a call with the same arguments is answered; then it is refused.
+# A call is answered this many times with the same arguments; then it is refused.
 _MOST_REPEATS = 3
 
 
@@ -185,27 +185,28 @@ class Agent(Closing):
         compact_memory: str = "",
         notebook: Notebook | None = None,
     ) -> Agent:
-        """Make an agent of a model: its name, a client of `loom.agent.chat_models`, or a function of the messages.
+        """Make an agent from a model: its name, a client of `loom.agent.chat_models`, or a function of the messages.
 
-        `memory` is a memory, or the path of one; without it the memory is in this process. `tools` are typed
-        functions. `memory_tools` offers the model recall, remember and forget; "all" offers every memory tool, a list
-        of names those tools, False none. `meta_tools` adds `create_plan` and `delegate_task`.
+        `memory` is a memory, or the path of one; without it, the agent gets a memory in this process. `tools` are
+        typed functions. `memory_tools` offers the model recall, remember and forget; "all" offers every memory tool,
+        a list of names offers those tools, and False offers none. `meta_tools` adds `create_plan` and
+        `delegate_task`.
 
         `budget` bounds each run with all that it delegates: a `RecursiveBudget`, or a number of tokens. A
         `BudgetTracker` bounds all runs together. `prompt_budget` bounds each prompt with the definitions of the tools
         (by default the memory's `prompt_token_budget`), `max_tokens` each answer, `max_steps` the model calls of a
         run, `tool_timeout_s` a tool call.
 
-        With `minimal_mode` nothing is stored. The dialogue is in this process, and is summarised in `compact_memory`
-        when it grows too long. A later agent continues from that text.
+        With `minimal_mode`, nothing is stored. The dialogue is in this process, and is summarised in `compact_memory`
+        when it grows too long. A later agent can continue from that text.
 
-        With a `notebook` the agent works in the notebook's mode and, in full mode, on its memory: the notebook is
+        With a `notebook`, the agent works in the notebook's mode and, in full mode, on its memory: the notebook is
         part of the system text, every run becomes a session file, and a plan becomes the task process. In minimal
-        mode the compact memory is the notebook's file.
+        mode, the compact memory is the notebook's file.
         """
         if notebook is not None:
             if memory is not None or compact_memory or (minimal_mode and not notebook.minimal_mode):
-                raise InvalidInput("a notebook brings its memory and its mode; leave out what it has")
+                raise InvalidInput("a notebook has its own memory and mode; leave memory and minimal_mode out")
             minimal_mode = notebook.minimal_mode
             memory = None if minimal_mode else notebook.memory
             compact_memory = notebook.compact_memory if minimal_mode else ""
@@ -254,10 +255,10 @@ class Agent(Closing):
     async def run(
         self, task: str | Task, *, session_id: str | None = None, task_id: str | None = None
     ) -> AgentResult:
-        """Answer a question or carry out a task. Failures of the model or a tool are in the result and not raised.
+        """Answer a question or carry out a task. Failures of the model or a tool are in the result, not raised.
 
-        Turns of a session continue each other. The default session is the agent's own. With a `task_id` a run can be
-        repeated safely: a question that was answered before is not asked again.
+        Runs of the same session continue one conversation. The default session is the agent's own. With a `task_id`,
+        a run can be repeated safely: a question that was already answered is not asked again.
         """
         return await self._in_turn(self._question(task, session_id, task_id), lambda _: None, streams=False)
 
@@ -324,7 +325,7 @@ class Agent(Closing):
     # -- one run ---------------------------------------------------------------------------------------
 
     def _question(self, given: str | Task, session_id: str | None, task_id: str | None) -> Task:
-        """Return the question as the task that is kept, with the user's message."""
+        """Return the question as the task to store, with the user's message."""
         if self._closed:
             raise Closed("the agent is closed; create another one")
         if isinstance(given, Task):
@@ -343,12 +344,12 @@ class Agent(Closing):
             source_agent=own.source_agent,
             target_agent=self.node_id,
             created_at=own.created_at,
-            # What another agent asks is not the user's word.
+            # A question of another agent is not in the user's own words.
             metadata={**own.metadata, **({"trust": "agent"} if own.source_agent else {})},
         )
 
     async def _in_turn(self, question: Task, tell: OnEvent, *, streams: bool) -> AgentResult:
-        """Runs of one session, one after another."""
+        """Run the question after earlier runs of the same session have ended."""
         session = str(question.session_id)
         locks = self._turns.setdefault(asyncio.get_running_loop(), {})
         async with locks.setdefault(session, asyncio.Lock()):
@@ -410,7 +411,7 @@ class Agent(Closing):
                 raise _NoAnswer(f"the model refused: {answer.text or 'it gave no reason'}", "refusal", answer.text)
             if not answer.calls:
                 if not answer.text.strip():
-                    raise _NoAnswer("the model gave an empty answer; ask again, or in other words")
+                    raise _NoAnswer("the model returned an empty answer; ask again, or rephrase the question")
                 return answer
             await self._step(run, "node.tool_call", answer.to_message())
             for done in await self._call(run, answer.calls):
@@ -435,8 +436,8 @@ class Agent(Closing):
     async def _ask(self, run: _Run) -> Answer:
         """Ask the model with the prompt and the steps so far.
 
-        The prompt and the longest answer are reserved before they are sent, and settled when the call has ended, also
-        if the run has not waited for it.
+        The tokens of the prompt and of the longest answer are reserved before the call, and settled when the call has
+        ended, even if the run did not wait for it.
         """
         limit = self._prompt_budget - run.tool_tokens
         messages, tokens = fitted(run.opening, run.steps, limit, self._counter)
@@ -455,7 +456,7 @@ class Agent(Closing):
         return answer
 
     async def _said(self, run: _Run, prompt: Prompt, tokens: int, reserved: int) -> tuple[Answer, Usage]:
-        """Return the answer to a prompt of this size, and what both have cost."""
+        """Return the answer to a prompt of this size, and the usage of both."""
         loop, cancelled = asyncio.get_running_loop(), Event()
         pieces: list[str] = []
 
@@ -514,7 +515,7 @@ class Agent(Closing):
     # -- keeping ---------------------------------------------------------------------------------------
 
     async def _keep(self, task: Task) -> None:
-        """Keep a turn, then publish it on the bus. An error of the memory ends the run."""
+        """Store a turn, then publish it on the bus. An error of the memory ends the run."""
         await in_thread(self._conversation.keep, task)
         await self.event_bus.publish(task)
 
@@ -552,7 +553,7 @@ class Agent(Closing):
     def _tools_for(self, run: _Run) -> dict[str, Tool]:
         found = dict(self._tools)
         if self.memory is not None and self._memory_tools:
-            # Notes belong to no session: a turn between a call and its result would separate them.
+            # Notes belong to no session, because a turn between a call and its result would separate them.
             for one in MemoryTools(self.memory).as_tools(self._memory_tools):
                 found.setdefault(one.name, one)
         if self._meta:
@@ -568,8 +569,8 @@ class Agent(Closing):
         return found
 
     def _create_child_node(self, account: BudgetTracker, system_prompt: str | None = None) -> Agent:
-        """Return an agent below this one. It inherits from its parent's memory, and has its pool, its tools, and a
-        share of its budget."""
+        """Return a child of this agent. It inherits from this agent's memory, and has the same pool and tools and a
+        share of the budget."""
         memory = None
         if self.memory is not None:
             memory = MemoryManager(account.node_id, parent=self.memory)
@@ -593,13 +594,13 @@ class Agent(Closing):
         )
 
     def _check_room(self) -> None:
-        """Refuse tools that leave no room for a prompt, already when the agent is made."""
+        """Refuse tools that leave no room for a prompt. Called when the agent is made."""
         account = BudgetTracker(RecursiveBudget())
         run = _Run(Task(), "", account, {}, 0, lambda _: None, False)
         size = _size_of(self._tools_for(run), self._counter.safe_count)
         if self._prompt_budget - size < _LEAST_PROMPT:
             raise InvalidInput(
-                f"the definitions of the tools take {size:,} of the {self._prompt_budget:,} tokens of a prompt; give "
+                f"the definitions of the tools take {size:,} of the {self._prompt_budget:,} tokens of a prompt; pass "
                 f"prompt_budget={size + 4 * _LEAST_PROMPT:,} or more, or fewer tools"
             )
 
@@ -613,7 +614,7 @@ def _open_memory(
     """Return the memory of an agent, and whether the agent must close it."""
     if minimal:
         if given is not None:
-            raise InvalidInput("minimal_mode keeps no memory but its compact one; leave memory out")
+            raise InvalidInput("minimal_mode has no memory except its compact one; leave memory out")
         return None, False
     if isinstance(given, MemoryManager):
         if node_id is not None and node_id != given.node_id:
@@ -638,7 +639,7 @@ def _chosen(memory_tools: bool | str | Iterable[str]) -> tuple[str, ...]:
     unknown = set(names) - set(ALL_TOOLS)
     if not names or unknown:
         raise InvalidInput(
-            f"memory_tools is True, False, 'all' or a list of {', '.join(ALL_TOOLS)}, not {memory_tools!r}"
+            f"memory_tools must be True, False, 'all' or a list of {', '.join(ALL_TOOLS)}, not {memory_tools!r}"
         )
     return names
 
@@ -662,7 +663,7 @@ def _answer_id(question: Task) -> str:
 
 
 def _session_note(question: Task, result: AgentResult) -> SessionNote:
-    """Return a run as the session that the notebook keeps."""
+    """Return a run as a session for the notebook."""
     asked = question_of(question)
     answered = (_answer_id(question),) if result.ok else ()
     return SessionNote(

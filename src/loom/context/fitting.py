@@ -1,9 +1,10 @@
 """Fitting: de-duplicate the candidates, put them into one order, and take them in this order until the room is used.
 
-Pure decisions: nothing here reads or writes a store. The order does not depend on the budget, and a prompt takes the
-first part of it. So with more room, every item that was whole stays whole. A long memory has two places in the order:
-its best passages at its rank, and the whole of it later. Otherwise only the next candidate is shortened, to the
-remaining room. Turns of the conversation are taken from its end, by whole exchanges and without a gap.
+These are pure functions; nothing here reads or writes a store. The order does not depend on the budget, and a prompt
+takes the first part of it. With more room, every item that was complete therefore stays complete. A long memory has
+two places in the order: its best passages at its rank, and the complete memory later. Otherwise only the next
+candidate is shortened, to the remaining room. Turns of the conversation are taken from its end, as whole exchanges
+and without gaps.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ LEFT_OUT_BEFORE = "left out of the session's earlier prompt"
 """Why a turn is left out of a prompt that continues a prompt without it."""
 
 LEFT_OUT_TURNS = frozenset({NO_ROOM_FOR_TURN, ROOM_KEPT, LEFT_OUT_BEFORE})
-"""The reasons for which turns of the conversation are left out."""
+"""The reasons why turns of the conversation are left out."""
 
-OFFERED_ALREADY = "the same memory is offered already"
+OFFERED_ALREADY = "the same memory is already offered"
 """Why the second offer of a memory is left out."""
 
 _IS_THE_QUESTION = "it is the question"
@@ -102,7 +103,7 @@ _OWN_TURNS = 0.05
 # The first (newest) exchanges of a conversation that does not fit weigh several times as much as the others.
 _FEW_EXCHANGES = 4
 _FIRST_TURNS = 8
-# The same for standing instructions: in a small prompt they are the first lines of memory.
+# The same for standing instructions: in a small prompt, they are the first lines of memory.
 _FEW_WISHES = 3
 _FIRST_WISHES = 16
 
@@ -174,8 +175,8 @@ class TokenCosts:
         return self.counter.safe_count_each(messages)
 
     def prepare(self, candidates: Iterable[Candidate], room: int) -> None:
-        """Count the lines of the first candidates that may fit into this many tokens, and normalize their texts, at
-        once."""
+        """Count the lines of the first candidates that may fit into this many tokens, and normalise their texts, all
+        in one batch."""
         missing: list[Candidate] = []
         for one in candidates:
             if room <= 0:
@@ -196,7 +197,7 @@ class TokenCosts:
         return self._lines[id(candidate)]
 
     def words(self, candidate: Candidate) -> tuple[str, str]:
-        """What a quotation says, and who says it: two with the same words repeat each other."""
+        """The words of a quotation and its speaker. Two quotations with the same words repeat each other."""
         if candidate.text not in self._forms:
             (self._forms[candidate.text],) = normal_forms([candidate.text])
         return self._forms[candidate.text], candidate.label or candidate.name or candidate.role or ""
@@ -221,10 +222,10 @@ class TokenCosts:
 def dedupe(offers: Sequence[Offer], question: str | None = None) -> tuple[list[Offer], list[DroppedItem]]:
     """Return each memory once, by its id, over all sources.
 
-    The first offer counts. A turn of the conversation and a quotation of the same record both stay: `Selection`
+    The first offer counts. A turn of the conversation and a quotation of the same record both stay; `Selection`
     chooses between them once it is known whether the turn fits. The question is left out if it is the newest turn.
-    Quotations with the same statement are also left to `Selection`: comparing texts takes time, and most quotations
-    do not fit.
+    `Selection` also handles quotations with the same statement: comparing texts takes time, and most quotations do
+    not fit.
     """
     asking = None if question is None else _asking(offers, normal_form(question))
     seen: set[tuple[str, bool, bool]] = set()
@@ -295,7 +296,7 @@ def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | No
     found = shorter_messages(exchange.messages, most, costs.counter.safe_count, costs.messages)
     if found is None:
         return None
-    # A note belongs to the turn of the preceding message, or else to the first turn.
+    # A note belongs to the turn of the preceding message, otherwise to the first turn.
     owners: list[int] = []
     for origin in found.origins:
         owners.append(exchange.owners[origin] if origin >= 0 else owners[-1] if owners else 0)
@@ -449,7 +450,7 @@ class Selection:
         return 0
 
     def _shorter(self, candidate: Candidate, most: int) -> Candidate | None:
-        """A quotation shortened to at most this many tokens: the passages that the question needs, or else the
+        """A quotation shortened to at most this many tokens: the passages that the question needs, otherwise the
         beginning and the end."""
         count = self.costs.counter.safe_count
         before = candidate.tokens or count(candidate.text)
@@ -489,7 +490,7 @@ class Selection:
         return 0 if part is None else self.add_exchange(part, self.room)
 
     def add_quoted(self, quotes: Iterable[Candidate]) -> None:
-        """Other quotations of the prompt: what says the same as one of them is redundant."""
+        """Add other quotations of the prompt, so that a candidate that repeats one of them is redundant."""
         for one in quotes:
             self._said.setdefault(self.costs.words(one), one.id)
 
@@ -540,7 +541,7 @@ class Selection:
         self.dropped.append(candidate.dropped(reason))
 
     def is_redundant(self, candidate: Candidate) -> bool:
-        """Whether the candidate was left out for another reason than its size."""
+        """Whether the candidate was left out for a reason other than its size."""
         return id(candidate) in self._redundant
 
     def would_repeat(self, candidate: Candidate) -> bool:
@@ -594,12 +595,12 @@ class Selection:
 
 def _redundancy(candidate: Candidate, present: Collection[str]) -> str:
     """Why a candidate is redundant: all records that it replaces are present, or one source of the fact is. An empty
-    text if it is not."""
-    if candidate.place is Place.WISH:  # unlike its source, the fact says that it holds now
+    text if it is not redundant."""
+    if candidate.place is Place.WISH:  # unlike its source, the wish says that the instruction is in force
         return ""
     found = [one in present for one in candidate.stands_for]
     if candidate.kind == MemoryType.FACT and not candidate.is_abridged:
-        return "what it was drawn from is in the prompt" if any(found) else ""
+        return "its source is in the prompt" if any(found) else ""
     return "the whole memory is in the prompt" if found and all(found) else ""
 
 
@@ -620,7 +621,7 @@ class _Quotations:
         brief: Callable[[Candidate], Candidate | None],
         first: int = 0,
     ) -> None:
-        """The `first` candidates come earlier than their weight says."""
+        """The `first` candidates come earlier than by their weight."""
         self._next = deque(candidates)
         self._brief = brief
         self._weight = max(weight, _NO_SHARE)
@@ -826,7 +827,7 @@ def _quotations(
 def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> int:
     """Take the derived facts that fit instead of a memory that does not; return the room left for quotations.
 
-    With more room the memory fits, and replaces its facts.
+    With more room, the memory fits and replaces its facts.
     """
     for one in [one for queue in queues for one in queue.rest()]:
         if one.kind == MemoryType.FACT and one.stands_for and not one.is_abridged:
@@ -835,7 +836,7 @@ def _take_facts(state: Selection, queues: Sequence[_Quotations], most: int) -> i
 
 
 def _take_all(state: Selection, queues: Sequence[_Quotations]) -> None:
-    """Take whatever fits, in the order of each source."""
+    """Take every candidate that fits, in the order of each source."""
     for one in [one for queue in queues for one in queue.rest()]:
         if state.room < _FRAME_TOKENS:
             break

@@ -1,5 +1,4 @@
-"""Compression by dimension: rules stay word for word, states keep their newest form, and events keep their chain of
-causes.
+"""Compression by dimension. Rules stay word for word, states keep their newest form, and events keep their causes.
 
 `dimension_of` returns the dimension of a kept statement. `rules_in` removes the rules from a dialogue before it is
 summarised, because a summary would shorten them.
@@ -73,6 +72,6 @@ def rules_in(turns: Iterable[Turn], known: Sequence[str] = ()) -> Rules:
 
 
 def _instructions(text: str) -> list[tuple[str, InstructionTopic]]:
-    """Return the instructions of a turn with their topics. Preferences may be shortened: they are states."""
+    """Return the instructions of a turn with their topics. Preferences are states, which may be shortened."""
     found = [one for one in find_instructions(text) if one.kind is not InstructionKind.PREFERENCE]
     return [(one.text, InstructionTopic.of(one.text, one.condition, one.kind, one.scope)) for one in found]

@@ -1,8 +1,8 @@
 """Facts from messages and tasks: decisions, reasons, preferences, people, places, dates, numbers, errors.
 
-Without a language model, learned weights (`classifier`) choose the statements that are worth keeping and rules word
-them, in English and Chinese. With one, its answer is checked against the source (`model_extraction`), and weights and
-rules replace it if it is unusable. `loom.memory` stores and supersedes facts.
+Without a language model, learned weights (`classifier`) choose the statements that are worth keeping, and rules
+phrase them, in English and Chinese. With a model, its answer is checked against the source (`model_extraction`);
+weights and rules replace an unusable answer. `loom.memory` stores and supersedes facts.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ _K = StatementKind
 
 
 class FactExtractor:
-    """Facts from a text, a task or a record. Without a language model it is deterministic.
+    """Extracts facts from a text, a task or a record. It is deterministic without a language model.
 
     `llm` is a callable from prompt to answer, or an object with `complete(prompt)`. Its answer is data: a fact whose
-    numbers, names or identifiers are not in the source is refused, and an unusable answer falls back to rules.
+    numbers, names or identifiers are not in the source is refused, and the rules replace an unusable answer.
     `weights` replace the shipped weights that choose the statements worth keeping.
     """
 
@@ -86,11 +86,11 @@ class FactExtractor:
     ) -> list[ExtractedFact]:
         """The facts of the source, in their order there.
 
-        `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". Facts of a web page (`trust`)
-        have less confidence, and a web page gives no decisions and preferences of the user. Output of a tool
-        (`trust`, `role`) gives no facts. A record or a task supplies all of these values. `role` is the role of the
-        speaker (user, assistant, tool), and `before` is the text of the turn before: after a question, "Tuesday." is
-        a fact.
+        `speaker` replaces "I"; `at` is the time of the source and resolves "yesterday". Facts from a web page
+        (`trust`) have less confidence, and never include decisions or preferences of the user. No facts are extracted
+        from the output of a tool (`trust`, `role`). A record or a task supplies all of these values. `role` is the
+        role of the speaker (user, assistant, tool), and `before` is the text of the previous turn: after a question,
+        "Tuesday." is a fact.
         """
         return self._extract(as_source(source, speaker, at, trust).in_context(role, before), None).facts
 
@@ -104,8 +104,8 @@ class FactExtractor:
     ) -> Extraction:
         """The facts of the source and the names in it, in one request to the model. Rules give only facts.
 
-        `earlier` are the turns before it, oldest first: they tell the model who "she" is. A name is accepted if the
-        words that refer to it occur in the source.
+        `earlier` has the previous turns, oldest first, from which the model can tell who "she" is. A name is accepted
+        if the words that refer to it occur in the source.
         """
         return self._extract(as_source(source).in_context(None, before), earlier)
 
@@ -143,7 +143,7 @@ def _by_rules(source: Source, weights: Model) -> list[ExtractedFact]:
 
 
 # The least worth of lasting statements of users about themselves. Of 25 such statements in the dialogues, 21 were
-# marked; the weights, learned from few of them, had left 8 of those out.
+# annotated as facts. The weights, which were learned from few of them, had missed 8 of those.
 _PERSONAL_WORTH: Final = 0.95
 _SELDOM_ASSERTED: Final = frozenset({_K.HYPOTHESIS, _K.QUESTION, _K.REQUEST})
 
@@ -182,7 +182,7 @@ def may_state(statement: Statement, assistant: bool) -> bool:
 def _groups_of(assessment: Assessment, weights: Model) -> list[_Group]:
     """The parts of a statement that become facts: the decision and its reason, or the whole statement.
 
-    Single clauses often missed the point of their sentence, so only a decision with a reason is divided.
+    Only a decision with a reason is divided, since single clauses often miss the point of their sentence.
     """
     statement = assessment.statement
     if statement.kind is _K.DECISION:
@@ -193,8 +193,8 @@ def _groups_of(assessment: Assessment, weights: Model) -> list[_Group]:
 
 
 # The least probability of a type for its label, with and without the support of a rule. On dialogues that were not
-# used for learning, 55 % of the labels then agree with the marks, and a quarter of the facts are labelled as a state;
-# with the likeliest label for every fact, 49 % agree.
+# used for learning, 55 % of the labels then agree with the annotations, and a quarter of the facts are labelled as a
+# state. With the most probable label for every fact, 49 % agree.
 _RULED_FROM: Final = 0.1
 _LIKELY_FROM: Final = 0.5
 # Kinds whose rules search for the word itself: "we plan to", "I prefer".
@@ -219,7 +219,7 @@ def _kind(assessment: Assessment, weights: Model) -> StatementKind:
     return likely if types[likely] >= _LIKELY_FROM * assessment.worth else _K.STATE
 
 
-# A number behind a name is its version: "Postgres 16".
+# A number after a name is its version: "Postgres 16".
 _VERSION = re.compile(r"\b[A-Z][\w.+#]*[ -]v?\d+(?:\.\d+)*\b(?! ?%)")
 _MOVED = re.compile(r"\b(?:moved|relocated|migrated) (?:\w+ )?to\b", re.IGNORECASE)
 _BUILDING = re.compile(
@@ -252,14 +252,14 @@ class CandidateFact(NamedTuple):
 def candidate_facts(source: Source, *, weights: Model, least: Callable[[Statement], float]) -> list[CandidateFact]:
     """The statements of a turn whose worth is at least `least`, each as a fact.
 
-    A summary shows statements side by side, so they need not be understandable alone, and one that is partly a
-    question may be chosen: only the worth decides.
+    A summary shows statements side by side, so a statement need not be understandable alone, and may be partly a
+    question: only its worth decides.
     """
     found = []
     text = source.text
     for assessment in assess(statements(text), weights, source.context):
         statement = assessment.statement
-        # Code, and a log line that reports nothing, must be worth a fact.
+        # Code, and a log line that reports nothing, need the worth of a fact.
         if statement.quoted:
             continue
         if assessment.worth >= (weights.keep_from if statement.kind is _K.CODE else least(statement)):
@@ -338,7 +338,7 @@ def _groups(statement: Statement) -> Iterator[_Group]:
                 before = statement.text[: clause.start - statement.start]
                 group, kind = [clause], clause.kind
         elif clause.kind is _K.THOUGHT and ((kind in FORMS and kind is not _K.REASON) or not group):
-            # A thought after a fact belongs to it; a thought before is kept in case a fix follows.
+            # A thought after a fact belongs to it. A thought before one is kept in case a fix follows.
             group.append(clause)
         elif kind in FORMS:
             yield _Group(kind, tuple(group), before)
@@ -407,7 +407,7 @@ def _fact(
     replacing, replaced = correction_in(said) or (None, None)
     key, value = (None, None) if machine else key_and_value(said, kind, source.speaker, chinese)
     if source.at is not None and not machine:
-        # In the words of the speaker: "Ana's sister got" could be read as "has got".
+        # Keep the words of the speaker: "Ana's sister got" could be read as "has got".
         said = with_dates(said, source.at)
     if source.speaker and not machine:
         said = third_person(said, source.speaker)

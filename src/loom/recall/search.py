@@ -44,10 +44,11 @@ log = logging.getLogger("loom.recall")
 LARGE_STORE = 20_000
 """From this many records on, fewer candidates are scored: in a smaller store, more of them cost little."""
 
-# The number of candidates by words for each hit wanted; meaning nominates a third of that, since a vector costs more
-# to score and its far neighbours are rarely right. All small limits have the same number, so a shorter answer is the
-# beginning of a longer one. Recall@10 in answers of ten from a small store, with 30 and 100 candidates and 10 and 30
-# seeds: LoCoMo 83.3 and 84.3 %, REALTALK 70.9 and 72.9, BEAM 65.9 and 68.1, agents with tools 85.2 and 84.8.
+# The number of candidates by words for each wanted hit. Meaning nominates a third of that, since a vector costs more
+# to score and its far neighbours are rarely right. The number is the same for all small limits, so a shorter answer
+# is the beginning of a longer one. Recall@10 in answers of ten from a small store, with 30 candidates and 10 seeds,
+# and with 100 and 30: LoCoMo 83.3 and 84.3 %, REALTALK 70.9 and 72.9, BEAM 65.9 and 68.1, agents with tools 85.2 and
+# 84.8.
 _CANDIDATES = 3
 _FEWEST_CANDIDATES = 30
 _FEWEST_IN_SMALL = 100
@@ -65,12 +66,12 @@ _ROUNDS = 3
 # A reranker gets this many times the hits that are wanted.
 _RERANKED = 3
 _PHRASE = 0.3
-# A tool or an assistant that repeats an answer of this memory is not a hit; the memories themselves are.
+# A record of a tool or an assistant that repeats an answer of this memory is not a hit; the memories themselves are.
 _ECHO = "an echo of memory"
 # An acknowledgement of at most this many tokens keeps this share of its score.
 _FILLER_TOKENS = 12
 _FILLER = 0.3
-# The signals of which a hit has the value that the index measured, not the contribution to its score.
+# The signals for which a hit has the value that the index measured, not the contribution to its score.
 _MEASURED = frozenset(("words", "meaning"))
 # The number of hits that `diversity` reorders.
 _KEPT_APART = 256
@@ -93,7 +94,7 @@ class CandidateExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A whole recall: the hits, the question as it was read, and every candidate, best first.
+    """A complete recall: the hits, the analysed question, and every candidate, best first.
 
     `excluded` has the derived records and older versions that the words of the question found, as sequence numbers
     with scores, best first. It is empty if a filter restricted the recall further.
@@ -113,7 +114,7 @@ class Explanation:
         if self.question.phrases:
             lines.append(f"phrases: {', '.join(self.question.phrases)}")
         lines += [
-            f"other words for {concept.word}: {', '.join(other.word for other in concept.others)}"
+            f"synonyms of {concept.word}: {', '.join(other.word for other in concept.others)}"
             for concept in self.question.concepts
         ]
         if self.question.times:
@@ -146,21 +147,21 @@ def recall(
 ) -> Explanation:
     """Return the best memories for a question, best first; equal scores in the order of writing.
 
-    Hits below `min_score` (0 to 1) are left out before reranking. `diversity` (0 to 1) trades likeness to the
+    Hits below `min_score` (0 to 1) are left out before reranking. `diversity` (0 to 1) trades similarity to the
     question for difference from the preceding hits. With `explain`, the explanation lists every candidate. `embed`
     returns the vector of a question instead of the embedder. `node` is the node whose uses a `MemoryReranker` counts.
-    The conversation is read around at least `seeds` of the best, by default around a number that suits the limit.
-    `standing` maps the turns with instructions that the question meets to their strengths (0 to 1). All reads of the
-    store, those by a function `weights` included, see one snapshot. `nearest` nominates by meaning instead of the
-    store's own index; the scores are computed in the same way.
+    The turns around at least `seeds` of the best candidates are read; the default depends on the limit. `standing`
+    maps the turns that gave instructions to their strengths (0 to 1), if the question meets their conditions. All
+    reads of the store, including those by a function `weights`, see one snapshot. `nearest` nominates by meaning
+    instead of the store's own index; the scores are computed in the same way.
 
-    Raises InvalidInput for a question that is empty or no text, and for numbers out of range.
+    Raises `InvalidInput` for a question that is empty or not a text, and for numbers out of range.
     """
     if not isinstance(question, str):
         raise InvalidInput(f"a question must be a text, not {type(question).__name__}")
     check_limit(limit)
     if not question.strip():
-        raise InvalidInput("the question is empty; ask for something")
+        raise InvalidInput("the question is empty")
     for name, share in (("diversity", diversity), ("min_score", min_score)):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
             raise InvalidInput(f"{name} is {share!r}; it must be a number from 0 to 1")
@@ -203,7 +204,7 @@ def recall(
 class _Answer(NamedTuple):
     """The answer from one snapshot: the hits in the order of their scores, and the ids of copies.
 
-    `records` has all candidates if they are to be explained, `companions` the other sides of changes.
+    `records` has all candidates if an explanation is requested; `companions` has the other sides of changes.
     """
 
     found: Candidates
@@ -234,7 +235,7 @@ class _Reading:
 
     def answer(self, view: SearchView) -> _Answer:
         weights = self.weights if isinstance(self.weights, Weights) else self.weights()
-        # If the vectors do not follow the texts, words alone answer.
+        # If the vectors do not follow the texts, only words are searched.
         is_understood = self.vector is not None and understood(view, self.asked.text)
         is_small = view.text.documents < LARGE_STORE
         fewest_seeds = _FEWEST_SEEDS_IN_SMALL if is_small else _FEWEST_SEEDS
@@ -251,8 +252,8 @@ class _Reading:
             nearest=self.nearest,
         )
         found = self._search(view, probe, weights, count)
-        # Doc values tell sessions apart by hashes. If two collide near a hit, the search is repeated with their
-        # names.
+        # Doc values identify sessions by hashes. If two hashes collide near a hit, the search is repeated with the
+        # names of the sessions.
         if probe.reach and view.mixed([hit.seq for hit in found.hits], WIDEST):
             found = self._search(view, replace(probe, exact=True), weights, count)
         if self.node is not None:
@@ -321,9 +322,9 @@ def _with_phrases(view: SearchView, found: Candidates, asked: Question, scored: 
 
 
 def _without_filler(view: SearchView, found: Candidates, scored: Scored, pool: int) -> Scored:
-    """Return the scores with those of acknowledgements lowered: "Got it.", 好的，已记住。
+    """Return the scores, with lower ones for acknowledgements such as "Got it." and 好的，已记住。
 
-    Such a text has its score from the turns around it, and answers nothing.
+    Such a text gets its score from the turns around it, and answers nothing.
     """
     short = [place for place in _best_first(found, scored)[: 2 * pool] if found.tokens[place] <= _FILLER_TOKENS]
     records = view.records(found.keys[short].tolist()) if short else {}
@@ -356,7 +357,8 @@ def _best_first(found: Candidates, scored: Scored) -> list[int]:
 def _distinct_hits(
     view: SearchView, by_best: ScoredByPassages, asked: Question, scored: Scored, scores: Sequence[float], limit: int
 ) -> tuple[list[Hit], dict[str, str]]:
-    """Return the best hits, each text once, and the ids left out with the id that each copies, or as echoes."""
+    """Return the best hits, each text once, and the omitted ids, each with the id of which it is a copy or as an
+    echo."""
     found = by_best.found
     order = _best_first(found, scored)
     totals: list[float] = scored.total.tolist()
@@ -431,7 +433,7 @@ def _distinct_hits(
 
 
 def _signals(scored: Scored, found: Candidates, places: Sequence[int]) -> list[dict[str, float]]:
-    """Return the signals of each place: words and meaning as measured, of the others their contributions."""
+    """Return the signals of each place: words and meaning as measured, and the contributions of the others."""
     said, meaning = found.words[:, places].sum(axis=0).tolist(), found.meaning[places].tolist()
     spoken: list[dict[str, float]] = []
     for words, meant, added in zip(said, meaning, scored.table[:, places].T.tolist(), strict=True):
@@ -453,7 +455,7 @@ def _reranked(reranker: Callable[[str, Sequence[Hit]], Sequence[float]], questio
         log.warning("the hits were not reranked (%s); they stay in their order", type(error).__name__)
         return hits
     if len(scores) != len(hits):
-        raise InvalidInput(f"the reranker gave {len(scores)} scores for {len(hits)} hits; it must give one for each")
+        raise InvalidInput(f"the reranker returned {len(scores)} scores for {len(hits)} hits; one for each is needed")
     order = sorted(range(len(hits)), key=lambda place: (-scores[place], place))
     return [replace(hits[place], signals={**hits[place].signals, "reranked": scores[place]}) for place in order]
 

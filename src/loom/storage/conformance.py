@@ -90,9 +90,9 @@ class StoreConformance:
     """The length of the vectors that the suite writes."""
 
     def make_store(self, folder: Path, namespace: str = "default") -> Store:
-        """Open the store in a folder, which is empty the first time. A second call opens the same store.
+        """Open the store in a folder, which is empty at the first call. A second call opens the same store.
 
-        A backend in memory may return a new store at each call. It must set `durable` to False.
+        A backend in memory may return a new store at each call; it must then set `durable` to False.
         """
         raise NotImplementedError
 

@@ -1,18 +1,18 @@
-"""The tables that a snapshot carries: their columns, and the kind of each.
+"""The tables in a snapshot: their columns, and the kind of each column.
 
-Writing, staging and merging snapshots follow this description, and so does every backend that reads or adds such rows
-(`Rows` and `RowWrites` of the contract). The kind of a column defines its values, its reference, and its mapping into
-another store:
+The modules that write, stage and merge snapshots follow this description, and so does every backend that reads or
+adds such rows (`Rows` and `RowWrites` of the contract). The kind of a column defines its values, its reference, and
+its mapping into another store:
 
     seq        a sequence number, not after the end of the log; gets a new number in another store
-    until      how far something has come in the log, or 0; is mapped likewise
+    until      the position in the log up to which work is done, or 0; is mapped in the same way
     namespace  one of the namespaces of the snapshot; becomes that of the other store
-    record     a record of the row's namespace; a row comes into another store only if its record comes
+    record     a record of the row's namespace; the row is restored only if this record is
     about      such a record, or 0 for none
-    old        a value that only earlier formats had; it is read and not stored
+    old        a value that only earlier formats had; it is read but not stored
     others     plain values within limits, which `loom.snapshots.sections` checks
 
-A `?` after a kind admits None. Moments are microseconds since 1970; values of JSON columns are JSON text.
+A `?` after a kind admits None. Times are microseconds since 1970; values of JSON columns are JSON text.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Row = dict[str, Any]
 class Table:
     """A table of the storage contract.
 
-    `columns` have their kinds, in their order. `appended` is the column with the number at which a row was written,
-    for tables to which rows are only ever added: such rows are read in the order of these numbers.
+    `columns` maps the columns, in their order, to their kinds. For tables to which rows are only ever added,
+    `appended` is the column with the sequence number at which a row was written; such rows are read in this order.
     """
 
     name: str
@@ -86,7 +86,7 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         _table("supersessions", "record:record seq:seq by:record at:time committed_at:time", "seq"),
         _table("derivations", "record:record namespace:namespace replaces:flag", "record"),
-        # Both ends are first versions; of a source that is not stored yet, its id. Format 4 had a hash there.
+        # Both ends are first versions. `bare` is the id of a source that is not stored yet; format 4 had a hash.
         _table("edges", "derived:number source:number? bare:id?"),
         _table(
             "moves", "record:record seq:seq namespace:namespace node:text tier:name entered:flag reason:text", "seq"
@@ -98,7 +98,7 @@ TABLES: Final[Mapping[str, Table]] = {
         ),
         # The totals of a tier follow from its residents and are not columns.
         _table("tiers", "namespace:namespace node:text tier:name hits:count misses:count since:until"),
-        # The first version of the pinned id. `bare` is for ids that are not stored, of which format 4 kept the hash.
+        # `record` is the first version of the pinned id. `bare` is the hash that format 4 kept of an id not stored.
         _table("pins", "namespace:namespace seq:seq record:record? bare:old?"),
         _table("accesses", "namespace:namespace record:record node:text count:number last_at:time previous_at:time?"),
         _table(
@@ -108,11 +108,11 @@ TABLES: Final[Mapping[str, Table]] = {
             "checksum:count",
             "seq",
         ),
-        # Their bytes are apart: `blob_pieces` reads them, and a row that is added has them as `data`.
+        # The bytes of blobs are separate: `blob_pieces` reads them, and a row that is added has them as `data`.
         _table("blobs", "seq:seq namespace:namespace key:text checksum:count size:count"),
         # `data`: float16 in little-endian order.
         _table("vectors", "seq:seq record:record namespace:namespace data:bytes", "seq"),
-        # The progress of work that follows the log, except for indexes and the archive, which are made again.
+        # The progress of work that follows the log, except for the indexes and the archive, which are rebuilt.
         _table("progress", "namespace:namespace kind:name watermark:until"),
         _table(
             "jobs",
@@ -130,7 +130,7 @@ def named(table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
 
 
 def shifted(table: str, by: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Returns a function that adds a number to every sequence number in a row of a table, except None and 0."""
+    """Return a function that adds a number to every sequence number in a row of a table, except None and 0."""
     kinds = [kind.rstrip("?") for kind in TABLES[table].columns.values()]
     refers = table in ("forgotten", "edges")
     numbered = [kind in _NUMBERED or (refers and kind == "number") for kind in kinds]

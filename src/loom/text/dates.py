@@ -1,8 +1,8 @@
-"""Resolve dates: find the days that a text speaks of, in English and Chinese, relative to the moment it was said.
+"""Resolves dates: finds the days that a text mentions, in English and Chinese, relative to the time of the text.
 
 `date_mentions` finds "yesterday", "last summer", "two weeks ago", "on 8 May", 上周五, 去年夏天 and resolves each to
-a span of days. The text index finds a memory by these days (`time_terms`), and facts store them
-beside the words. Pure functions of a text and a moment; days are in UTC.
+a span of days. The text index finds a memory by these days (`time_terms`), and facts store them beside the words.
+The functions are pure; days are in UTC.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
     "spans",
 ]
 
-# Only this much of a text is searched: a long document mentions too many dates to be about one of them.
+# The most characters of a text that are searched: a long document mentions too many dates to be about one of them.
 _MOST_CHARS = 4_000
 _MOST_SPANS = 8
-# The limit for each language. Resolving one mention takes up to 0.1 ms.
+# The most mentions for each language. Resolving one of them takes up to 0.1 ms.
 _MOST_MENTIONS = 32
 
 
@@ -100,7 +100,7 @@ def date_mentions(text: str, said_at: datetime) -> list[DateMention]:
 
 
 def spans(text: str, said_at: datetime) -> list[Span]:
-    """Return the days that a text speaks of, each span once, with the slack."""
+    """Return the days that a text mentions, each span once, with the slack."""
     return days_of(date_mentions(text, said_at))
 
 
@@ -111,12 +111,12 @@ def days_of(mentions: list[DateMention]) -> list[Span]:
 
 
 def relative_words(text: str, said_at: datetime) -> str:
-    """Return the words whose meaning depends on when they are said: "last week", 昨天."""
+    """Return the words whose meaning depends on the time at which they are said: "last week", 昨天."""
     return " ".join(mention.phrase for mention in date_mentions(text, said_at) if mention.relative)
 
 
 class _View:
-    """The context that a phrase is resolved in: the day it was said, and the tense of its clause."""
+    """The context in which a phrase is resolved: the day on which it was said, and the tense of its clause."""
 
     def __init__(self, said: date, match: re.Match[str]) -> None:
         self.said = said
@@ -139,7 +139,7 @@ class _View:
         return False
 
 
-# How many characters on each side of a phrase are read to find its tense.
+# The number of characters on each side of a phrase that are read to find its tense.
 _NEAR = 200
 _SENTENCE = r"[.!?](?=\s)|[。！？\n]"
 _SENTENCE_END: Final = re.compile(_SENTENCE)
@@ -168,7 +168,7 @@ _Resolve = Callable[["re.Match[str]", _View], "Span | None"]
 
 
 class _Rule(NamedTuple):
-    """A pattern and its meaning. It is tried only if one of its cues is in the text, which is a cheap test.
+    """A pattern and its meaning. It is tried only if one of its cues is in the text, which is quick to test.
 
     A rule without `resolve` finds phrases that name no particular days.
     """
@@ -455,7 +455,8 @@ def _month_day(match: re.Match[str], view: _View) -> Span:
 
 
 def _in_digits(match: re.Match[str], view: _View) -> Span | None:
-    """16.01.2024, 23/01/2024 and 01/23/2024. Between slashes or hyphens 05/03/2024 may be either day, and is none."""
+    """Resolve 16.01.2024, 23/01/2024 and 01/23/2024. With slashes or hyphens, 05/03/2024 is ambiguous and returns
+    None."""
     day, month = int(match["day"]), int(match["month"])
     if match["mark"] != "." and month > 12:
         day, month = month, day
@@ -468,7 +469,7 @@ _NTH_WEEK: Final = {"first": 0, "second": 7, "third": 14, "fourth": 21}
 
 
 def _week_of(match: re.Match[str], view: _View) -> Span:
-    """Seven days of a month or a year, from its first day, or up to its last."""
+    """Resolve seven days of a month or a year, counted from its first day or back from its last."""
     if match["year_"]:
         whole = _of_year(int(match["year_"]))
     else:

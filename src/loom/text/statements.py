@@ -1,7 +1,7 @@
-"""Statements: a sentence, clause, log line or block of code with its kind, and its clauses.
+"""Statements: sentences, clauses, log lines and blocks of code, each with its kind and its clauses.
 
-`loom.text.sentences` splits a text into statements; `statement_kinds` has the cues. `loom.knowledge` decides which
-facts or summaries follow from statements.
+`loom.text.sentences` splits a text into statements; `statement_kinds` has the cues. `loom.knowledge` derives facts
+and summaries from statements.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TAG = re.compile(r",? (?:okay|ok|please|alright|got it)[?？]$", re.IGNORECASE)
 
 
 def kind_of(text: str) -> StatementKind:
-    """Return the kind of a sentence: that of its weightiest clause."""
+    """Return the kind of a sentence, which is the kind of its clause with the highest weight."""
     text = text[:_JUDGED_CHARS]
     text = _TAG.sub("", text) if text[-1:] in "?？" else text
     kind, gated = judge_clause(text)
@@ -147,7 +147,8 @@ _COMMA = re.compile(r", (?=\D)")
 def cuts(statement: Statement) -> list[Statement]:
     """Return the clauses of a sentence, divided further at commas between parts of at least two words.
 
-    Each piece makes sense alone. A clause with a negation stays whole, because a part of it might say the opposite.
+    Each piece is understandable alone. A clause with a negation is not divided, because a part of it might state the
+    opposite.
     """
     parts = clauses(statement)
     if statement.machine or ", " not in statement.text:

@@ -1,8 +1,8 @@
 """The archive: the text of older records, moved out of their rows into compressed blocks.
 
-An archived record keeps its row, so filters and indexes work on it as before. The block that the row names holds its
-text and data, and returns them byte for byte; the row's checksum covers them there too. A block never changes.
-Forgetting one of its records writes another block without that record and empties the old block.
+An archived record keeps its row, so filters and indexes still apply to it. The row names the block that holds the
+text and the data, byte for byte; the checksum of the row covers them there too. A block never changes. Forgetting one
+of its records writes a new block without that record and empties the old block.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ ARCHIVE = "archive"
 """The kind of job for a record that could not be archived; its text stays in its row."""
 
 SHIPPED = -1
-"""The dictionary number of new blocks: the package's own. 0 is none; other numbers date from format 5 and earlier."""
+"""The number of the package's own dictionary, which new blocks use. 0 means no dictionary; other numbers occur in
+blocks of format 5 and earlier."""
 
 _CACHED_BLOCKS = 16
 # A block of very short texts holds at most this many, and one call of `pack` reads no more.
 _MOST_RECORDS = 2000
-# A row must not grow when its text leaves it: SQLite would move rows between full pages and leave copies behind.
+# A row must not grow when its text moves out: SQLite would move rows between full pages and leave copies behind.
 _FEWEST_BYTES = 32
 _LARGEST_DICTIONARY = 1 << 20
 _CHUNK = 500
@@ -150,7 +151,7 @@ class PackedBlock(NamedTuple):
 class Packed(NamedTuple):
     """New blocks before publishing, and the records that cannot be in one.
 
-    `bad` maps these records to the names of their errors. `again` are the retried records, which had failed before.
+    `bad` maps these records to the names of their errors. `again` has the retried records, which had failed before.
     `reached` is the last record that `pack` examined.
     """
 
@@ -173,7 +174,7 @@ def pack(
 ) -> Packed | None:
     """Pack the next records committed before a moment into blocks. Returns None if they do not fill one.
 
-    With `whole`, the last block need not be full. `again` are records that failed before, to be retried.
+    With `whole`, the last block need not be full. `again` has the records that failed before and are retried.
     """
     try:
         dictionary = shipped()
@@ -189,7 +190,7 @@ def pack(
     for seq, committed_at, content, data in connection.execute(
         f"{_WAITING} AND r.seq > ? ORDER BY r.seq LIMIT ?", (namespace, _FEWEST_BYTES, after, _MOST_RECORDS)
     ):
-        if committed_at >= before:  # commit times ascend, so all that follow are later too
+        if committed_at >= before:  # commit times ascend, so all following records are later too
             break
         seen, reached = seen + 1, seq
         added = len(content) + len(data or "")
@@ -207,7 +208,7 @@ def pack(
     return Packed(blocks, bad, list(again), max(after, reached)) if blocks or bad else None
 
 
-# Read as bytes: one text that is not valid UTF-8 must not make the whole query fail.
+# Texts are read as bytes, so that one that is not valid UTF-8 does not make the whole query fail.
 _WHERE_WAITING = (
     "WHERE r.namespace = ? AND r.version > 0 AND r.block IS NULL "
     "AND length(CAST(r.content AS BLOB)) + ifnull(length(CAST(r.data AS BLOB)), 0) >= ?"
@@ -241,7 +242,7 @@ def _compressed(group: list[Text], dictionary: zstd.ZstdDict, level: int, bad: d
     try:
         data, raw_bytes = compress(group, dictionary, level)
         if list(Block(data, raw_bytes, dictionary).texts()) != group:  # a twentieth of the cost
-            raise DamagedBlock("texts do not come back from compression as they were")
+            raise DamagedBlock("decompression does not return the original texts")
     except Exception as error:  # any error that a text can cause: name its record, archive the others
         if len(group) == 1:
             bad[group[0].seq] = type(error).__name__
@@ -309,7 +310,7 @@ def remove(
         for number, gone in leaving.items():
             _rewrite(connection, namespace, reader, number, gone, next_number)
     finally:
-        reader.clear()  # after a rollback other blocks get the numbers of these new ones
+        reader.clear()  # after a rollback, other blocks get the numbers of these new ones
 
 
 @step("archive.rewrite_block")
@@ -321,7 +322,8 @@ def _rewrite(
     gone: set[int],
     next_number: Callable[[], int],
 ) -> None:
-    """Replace a block by one without some records. A damaged block is emptied: its other records are unreadable."""
+    """Replace a block by one without some records. A damaged block is emptied, since none of its records is
+    readable."""
     try:
         kept = [text for text in reader.block(connection, number).texts() if text.seq not in gone]
     except DamagedBlock:
@@ -359,7 +361,7 @@ def damaged(connection: Connection, namespace: int, reader: Reader) -> list[str]
             continue
         named = connection.execute("SELECT seq FROM records WHERE block = ? AND version > 0", (number,))
         if {seq for (seq,) in named} != set(block.numbers):
-            problems.append(f"archive block {number} does not hold the records that name it")
+            problems.append(f"archive block {number} does not contain the records that name it")
     problems += [
         f"archive block {number} is missing, with its {records} records"
         for number, records in connection.execute(

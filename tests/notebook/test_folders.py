@@ -79,7 +79,7 @@ def test_what_the_memory_changes_is_written_back_where_that_was_asked_for(notebo
         .read_text()
         .endswith("no summaries\n- [Merge freeze](merge-freeze.md) — ends: Monday\n")
     )
-    with pytest.raises(InvalidInput, match="there already"):
+    with pytest.raises(InvalidInput, match="exists already"):
         attached.add("Merge freeze", "x")
     assert not notebook.sync()
 

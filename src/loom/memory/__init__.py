@@ -1,7 +1,7 @@
 """One agent's memory: tiers, scopes, pools and background derivation over one store.
 
-`LoomMemory` and `MemoryManager` compose the rooms below. Modules here have the names that the design documents give
-them; some re-export code of a lower room. Building prompts is the work of `loom.context`.
+`LoomMemory` and `MemoryManager` combine the packages below this one. Modules here have the names that the design
+documents give them; some re-export code of a lower package. Building prompts is the work of `loom.context`.
 """
 
 from __future__ import annotations

@@ -573,7 +573,7 @@ class MemoryVerbs(Closing):
         checked_number(source_timeout_s, "context(source_timeout_s=)", 0)
         asked = [*checked_list(sources, "context(sources=)")]
         session = session_id or (query.session_id if isinstance(query, Task) else None)
-        # Imported by name: prompts belong to a room above this one.
+        # Imported by name, because prompts belong to a package above this one.
         orchestrator = import_module("loom.context.defaults").default_orchestrator(
             self, session=session, sources=asked, source_timeout_s=source_timeout_s
         )

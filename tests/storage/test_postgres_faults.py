@@ -6,6 +6,7 @@ import itertools
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -343,6 +344,47 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(
         locking.join(WITHIN_S)
         execute("ROLLBACK")
         assert execute("SELECT count(*) FROM SCHEMA.entries") == [(1,)]
+
+
+INTERRUPTED = """
+import sys
+import loom
+with loom.open(sys.argv[1], embedder="none", derive=False, busy_timeout_s=3600) as memory:
+    memory.remember("learns the settings")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        memory.remember("interrupted")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    sys.stdin.readline()
+    memory.remember("written")
+"""
+
+
+def test_a_remember_that_waits_for_another_writer_can_be_interrupted_and_keeps_nothing(
+    on_the_way: tuple[str, Way], execute: Execute
+) -> None:
+    url, _ = on_the_way
+    command = [sys.executable, "-c", INTERRUPTED, url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = threading.Timer(WITHIN_S, process.kill)
+        late.start()
+        assert process.stdout.readline() == "ready\n"
+        execute("BEGIN; SELECT 1 FROM SCHEMA.heads FOR UPDATE")
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        wait_for(lambda: execute("SELECT count(*) FROM pg_locks WHERE NOT granted") != [(0,)])
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        execute("ROLLBACK")
+        process.communicate("go on\n")
+        late.cancel()
+        assert process.returncode == 0
+    with opened(url) as memory:
+        assert contents(memory) == ["learns the settings", "written"]
 
 
 # -- anything else ---------------------------------------------------------------------------------------------------

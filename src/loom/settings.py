@@ -314,19 +314,19 @@ class Settings:
     counter: str = _setting("cl100k_base", "the token counter behind every stored count", shared=True)
     durability: str = _setting(
         "commit",
-        "what a write survives: the death of the process (commit) or power loss (fsync)",
+        "what a write survives: a crash of the process (commit) or power loss (fsync)",
         choices=("commit", "fsync"),
     )
     busy_timeout_s: float = _setting(30.0, "seconds to wait for another writer", 0, 86_400)
-    embedder: str = _setting("auto", "an embedder's name, auto (whatever is installed) or none", shared=True)
+    embedder: str = _setting("auto", "an embedder's name, auto (the installed one) or none", shared=True)
     index_tail_records: int = _setting(2_000, "records that may await indexing before a writer helps", 1)
-    index_tail_bytes: int = _setting(4 * _MIB, "bytes of text that may await indexing, likewise", 1024)
-    lease_s: float = _setting(10.0, "seconds after which a silent worker loses its place", 0.1, 86_400)
+    index_tail_bytes: int = _setting(4 * _MIB, "bytes of text that may await indexing before a writer helps", 1024)
+    lease_s: float = _setting(10.0, "seconds after which a silent worker loses its lease", 0.1, 86_400)
     close_timeout_s: float = _setting(5.0, "seconds that close() waits for background work", 0, 86_400)
     derive: bool = _setting(True, "derive facts and summaries from what is remembered, in the background")
-    tune: bool = _setting(False, "let the weights of eviction and the promotion threshold follow what is measured")
+    tune: bool = _setting(False, "adjust the weights of eviction and the promotion threshold to measurements")
     predict_demand: bool = _setting(False, "make room in the working tier before it is needed, in the background")
-    preload: bool = _setting(False, "bring archived records back that will probably be used next, in the background")
+    preload: bool = _setting(False, "return archived records before they are probably used, in the background")
     archive_after_days: float = _setting(
         30.0, "days after which the text of a record is compressed; 0 for never", 0, 36_500
     )
@@ -511,7 +511,7 @@ def load_settings(
 
 _TRUST_IT = (
     "Read the file. If you trust it, run `loom trust` in that folder once, or name the file: config=, "
-    f"{_CONFIG_VARIABLE}. To go on without any file, set {_CONFIG_VARIABLE} to nothing."
+    f"{_CONFIG_VARIABLE}. To continue without any file, set {_CONFIG_VARIABLE} to an empty value."
 )
 
 

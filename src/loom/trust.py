@@ -87,7 +87,7 @@ def check_store(path: str | os.PathLike[str], environ: Mapping[str, str] | None 
     folder = os.path.dirname(os.path.realpath(name))
     if owner and not is_trusted(folder, None, environment):
         raise UntrustedFolder(
-            f"the memory {name} {owner}: what it holds was written by somebody else. If you trust it, run "
+            f"the memory {name} {owner}, who may have written its content. If you trust it, run "
             f"`loom trust {folder}` once, or name the folder in {TRUSTED_VARIABLE}."
         )
 

@@ -240,7 +240,7 @@ def test_tasks_units_and_records_may_be_offered(manager: MemoryManager) -> None:
 
 def test_what_cannot_be_quoted_is_the_sources_failure() -> None:
     context = build(lambda task, max_items: [object()])
-    assert "nothing to quote" in context.sources[0].error
+    assert "cannot be quoted" in context.sources[0].error
 
 
 def test_what_is_no_source_is_refused() -> None:

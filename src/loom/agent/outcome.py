@@ -32,7 +32,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The model asks for a tool."""
+    """The model requested a tool call."""
 
     call: ToolCall
 

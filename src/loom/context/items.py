@@ -71,7 +71,7 @@ class Candidate:
 
     @property
     def is_abridged(self) -> bool:
-        """Whether it is a record in few words."""
+        """Whether it is a short form of a record."""
         return self.id in self.stands_for
 
     def dropped(self, reason: str) -> DroppedItem:

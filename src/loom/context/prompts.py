@@ -56,7 +56,7 @@ def _quoted(text: str) -> str:
 def fit_task_state(text: str, budget: int, token_counter: TokenCounter | None = None) -> str:
     """A task process in at most this many tokens: its status and current item first, then the lines near them.
 
-    If not even these fit, they are returned nevertheless: a hidden step does more harm than a few tokens.
+    If not even these fit, they are returned anyway: a hidden step does more harm than a few tokens.
     """
     counter = default_counter() if token_counter is None else token_counter
     if counter.safe_count(text) <= budget:

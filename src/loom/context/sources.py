@@ -346,7 +346,8 @@ class L3SummarySource(_TierSource):
         how: dict[str, Any] = {"source": self.name, "tier": "l3", "score": record.importance}
         sources = self._derived_from(record)
         if sources:
-            return Candidate.of_record(record, reason=f"sums up {len(sources)} memories", stands_for=sources, **how)
+            reason = f"summarises {len(sources)} memories"
+            return Candidate.of_record(record, reason=reason, stands_for=sources, **how)
         return _abridged(record, reason="archived, in short", **how)
 
 
@@ -456,7 +457,7 @@ class InstructionSource(_TierSource):
                     score=min(1.0, score / _BEST_WISH),
                     reason=f"{instruction.kind} {instruction.id}{when}",
                     place=Place.WISH,
-                    # Who said it, and when.
+                    # The speaker and the date.
                     label=", ".join(filter(None, (source.name, day_heading(source.created_at, None)))),
                     stands_for=() if is_whole else (source.id,),
                 )
@@ -469,15 +470,15 @@ class RecallSource(_TierSource):
     their size come first.
 
     A hit that depends on the turn before it (a short answer, "that", 那), or whose question the next turn answers,
-    brings that neighbour, for at most `neighbours` hits. One neighbour comes after the first hit and after every
-    eighth, short neighbours first, the others at the end. So with more room the same memories come first, in the same
-    order.
+    is offered with that neighbour, for at most `neighbours` hits. One neighbour comes after the first hit and after
+    every eighth hit, short neighbours first; the others come at the end. With more room, the same memories therefore
+    come first, in the same order.
     """
 
     name = "recall"
     share = "l3_l4"
-    # With at least this many hits, short ones come before a long one at every budget. Thus a long memory that fits
-    # with more room does not displace others.
+    # With at least this many hits, short ones come before a long one at every budget. A long memory that fits only
+    # with more room therefore does not displace others.
     fewest_items = _FIRST_GROUP
 
     def __init__(
@@ -959,4 +960,4 @@ def as_candidate(offered: SourceItem, source: ContextSource, rank: int) -> Candi
         )
     if isinstance(offered, str):
         return Candidate(id=f"{source.name}:{rank}", text=offered, source=source.name, score=score, reason="offered")
-    raise InvalidInput(f"the source {source.name!r} offered a {type(offered).__name__}, which is nothing to quote")
+    raise InvalidInput(f"the source {source.name!r} offered a {type(offered).__name__}, which cannot be quoted")

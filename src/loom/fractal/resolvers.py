@@ -58,7 +58,7 @@ class MergeResolver:
 
 
 def deep_merge(weak: Any, strong: Any) -> Any:
-    """Merge mappings key by key at any depth; of any other values return the strong one. Neither is changed.
+    """Merge mappings key by key at any depth. For other values, return the strong one. Neither argument is changed.
 
     A list counts as one value: its items do not show whether two lists should be joined.
     """

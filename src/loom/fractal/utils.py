@@ -17,7 +17,7 @@ from loom.text.words import word_set
 __all__ = ["estimate_task_complexity", "pieces_of_work", "should_use_fractal"]
 
 _LENGTH_WEIGHT, _JOINING_WEIGHT, _STEP_WEIGHT = 0.3, 0.4, 0.3
-# Each part counts in full from this amount: a long paragraph, four joints, three steps.
+# Each part counts in full from this amount: a long paragraph, four conjunctions, three steps.
 _MANY_WORDS, _MANY_JOINTS, _MANY_STEPS = 60.0, 4.0, 3.0
 # The complexity by the number of pieces of work. Three reach the default threshold.
 _BY_PIECES = (0.0, 0.0, 0.35, 0.7, 0.8, 0.9, 0.95)

@@ -1,6 +1,6 @@
 """The record of an extracted fact, and for each kind of statement the type, labels and confidence of its facts.
 
-`extraction` and `model_extraction` find facts, `wording` words them, and `keys` compares two facts about one thing.
+`extraction` and `model_extraction` find facts, `wording` phrases them, and `keys` compares two facts about one thing.
 """
 
 from __future__ import annotations

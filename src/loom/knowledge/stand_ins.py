@@ -21,7 +21,7 @@ __all__ = ["MOST_TOKENS", "beginning", "key_statements", "stand_in", "stand_in_t
 MOST_TOKENS = 120
 """The largest size of a stand-in, in tokens."""
 
-# About the size kept of each part: a sentence or two.
+# The approximate size to which each part is cut: a sentence or two.
 _PARAMETER_WEIGHT = 24.0
 _RESULT_WEIGHT = 24.0
 _ACTION_WEIGHT = 8.0
@@ -36,7 +36,7 @@ _KEY_WEIGHT = 0.5
 
 
 def stand_in(record: Record | Draft) -> TaskSummary:
-    """A record in few words: its key statements, or all of a short record. A derived summary is used whole."""
+    """A record in a few words: its key statements, or all of a short record. A derived summary is used whole."""
     if record.kind == MemoryType.SUMMARY and isinstance(record.data, dict) and "fidelity" in record.data:
         return TaskSummary(
             task_id=record.id,

@@ -83,7 +83,7 @@ class Graph(NamedTuple):
 
 
 class GraphFile:
-    """The file, with one entity or relation a line. A change reads it and replaces it in one step, under a lock."""
+    """The file, with one entity or relation per line. A change reads and atomically replaces it, under a lock."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -116,7 +116,7 @@ class GraphFile:
 
     @contextmanager
     def changing(self) -> Iterator[Graph]:
-        """Give the graph to be changed. It replaces the file when the block ends without an error."""
+        """Yield the graph for changes. The changed graph replaces the file when the block ends without an error."""
         with self._locked():
             graph = self.read()
             yield graph

@@ -4,8 +4,8 @@
     await pool.write("research_result", {"findings": ["..."]}, writer_id="agent-a")
     entry = await pool.read("research_result")
 
-Without a store the pool lives in this process and takes any value that can be copied. With a store it is common to
-all processes that have the store open, and takes JSON values.
+Without a store, the pool exists in this process and takes any value that can be copied. With a store, all processes
+that have the store open share the pool, and it takes JSON values.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SharedMemoryPool(Closing):
 
             store = self._opened = open_store(store)
         elif store is not None and not hasattr(store, "entry_changes"):
-            raise InvalidInput(f"a pool lies in a store (memory.store) or a path, not in {type(store).__name__}")
+            raise InvalidInput(f"store must be a store (memory.store) or a path, not {type(store).__name__}")
         self._backend: _AnyBackend = _ProcessBackend() if store is None else _StoreBackend(store, pool_id)
 
     # -- reading and writing ---------------------------------------------------------------------------

@@ -123,15 +123,15 @@ def checked_vectors(vectors: object, count: int, dimensions: int, source: str) -
         )
     if rows.shape[1] != dimensions:
         raise WrongDimension(
-            f"the embedder {source!r} gave vectors of {rows.shape[1]} dimensions, not {dimensions}. "
-            "Use the model the memory was made with, or re-embed it with the new one."
+            f"the embedder {source!r} returned vectors of {rows.shape[1]} dimensions, not {dimensions}. "
+            "Use the model with which the memory was made, or embed it again with the new one."
         )
     # In float64, so that the squares of very large or very small components stay in range.
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     if not np.isfinite(lengths).all():
-        raise EmbeddingError(f"the embedder {source!r} gave a vector with NaN or infinity in it")
+        raise EmbeddingError(f"the embedder {source!r} returned a vector with NaN or infinity in it")
     if not lengths.all():
-        raise EmbeddingError(f"the embedder {source!r} gave a vector of zeros, which has no direction")
+        raise EmbeddingError(f"the embedder {source!r} returned a vector of zeros, which has no direction")
     unit: Matrix = (rows / lengths[:, np.newaxis]).astype(np.float32)
     return unit
 
@@ -142,7 +142,7 @@ def _only(rows: Matrix) -> Vector:
 
 
 def _clean(text: str) -> str:
-    """The text as a model gets it: NUL becomes a space, as some servers end the string there."""
+    """The text as a model gets it: NUL becomes a space, because some servers end the string there."""
     if not text.isascii():
         try:
             text.encode()
@@ -174,8 +174,8 @@ _MAX_WINDOWS = 24
 # The model places every question near every other question, far from the statements that answer it. Subtracting the
 # mean of questions from a question, and the mean of statements from a text, undoes much of this. Without and with it,
 # R@5/10/20 on LoCoMo's turns is 25.2/32.9/44.5 and 42.1/53.3/62.1; R@5 on sixty pairs of our own is 78.3 and 81.7 in
-# Chinese, 83.3 and 80.0 in English. Keywords instead of questions lose by it on the English pairs (R@5 78.3 and
-# 71.7). Three times as many happenings, with six names, give 42.7/52.9/61.9 on LoCoMo.
+# Chinese, 83.3 and 80.0 in English. Keywords instead of questions do worse with it on the English pairs (R@5 78.3 and
+# 71.7). Three times as many examples, with six names, give 42.7/52.9/61.9 on LoCoMo.
 _HAPPENINGS = (
     ("went camping by the river", "go camping by the river", "去河边露营"),
     ("bought a second-hand bicycle", "buy a second-hand bicycle", "买二手自行车"),
@@ -487,7 +487,8 @@ class HttpEmbedder:
 
     @property
     def name(self) -> str:
-        """The model and its prefix, which changes the vectors. The host is not part of it, as a server may move."""
+        """The model and its prefix, which changes the vectors. The host is not part of it, since a server may
+        move."""
         return f"{self._model} {self._text_prefix!r}" if self._text_prefix else self._model
 
     @property

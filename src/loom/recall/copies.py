@@ -1,7 +1,8 @@
 """Copies among the answers to a question: each text appears once among the hits.
 
-`loom.text.duplicates` decides what may differ in a copy. This module decides which records are compared, and from
-which likeness on two are copies. The number of comparisons is bounded, also with many records of one template.
+`loom.text.duplicates` decides what may differ in a copy. This module decides which records are compared, and how
+similar two of them must be to count as copies. The number of comparisons is bounded, even for many records of one
+template.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ COMPARED = 2_000
 """The number of characters of a text that are compared, from its beginning."""
 
 COMPARED_WITH = 32
-"""The largest number of others that a record is compared with."""
+"""The most records with which a record is compared."""
 
 _ChosenRecord = tuple[int, Record, int]
 _CopyKey = tuple[str | None, tuple[tuple[str, ...], ...]]

@@ -25,8 +25,8 @@ _OF_PART = 2
 
 
 def spread_out(found: Candidates, total: Floats, share: float) -> Floats:
-    """Return what each of the best loses because a better one of its conversation is near: at most `share` of its
-    score.
+    """Return the loss of each of the best candidates that has a better one of its conversation nearby: at most
+    `share` of its score.
 
     The resulting order is spread over sessions and time.
     """

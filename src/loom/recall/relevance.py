@@ -60,8 +60,8 @@ SIGNALS = (
 )
 """The signals, in the order in which the explanation of a hit names them."""
 
-# The rows of the signals from words, and of those that tie a record to the question, except links. The others, up to
-# the order, count only for a tied record. The time is among them and ties as well.
+# The rows of three groups of signals: those from words; those that tie a record to the question (except links); and
+# those that count only for a tied record. The time belongs to the third group, and ties a record as well.
 _WORDED = slice(SIGNALS.index("words"), SIGNALS.index("context"))
 _ANSWERING = slice(SIGNALS.index("words"), SIGNALS.index("meaning") + 1)
 _ACCOMPANYING = slice(SIGNALS.index("speaker"), SIGNALS.index("order"))
@@ -73,10 +73,11 @@ _BY_MEANING = int(Nominated.MEANING)
 class Weights:
     """The most that each signal adds to a score. 0 switches a signal off.
 
-    `words` weights the words of the record, and `context` the further words of its conversation. `synonyms` is the
-    share of a word's weight that another word for it has. `passages` is the share of a long record's words that comes
+    `words` weights the words of the record, and `context` the additional words of its conversation. `synonyms` is the
+    share of a word's weight that a synonym of it has. `passages` is the share of a long record's words that comes
     from its best passage. `parts` raises the best records for each part of a question up to the fifth hit for the
-    whole. `spread` is the share of its score that a record beside a better one loses if the question wants many.
+    whole question. `spread` is the share of its score that a record beside a better one loses if the question wants
+    many.
     """
 
     words: float = 1.0
@@ -215,7 +216,7 @@ def score(found: Candidates, question: Question, weights: Weights, now: datetime
         )
     np.multiply(_SUBSTANCE.take(found.tokens, mode="clip"), weights.substance, out=parts["substance"])
     np.multiply(found.importance, weights.importance, out=parts["importance"])
-    # In whole hours: records written in a row keep their order.
+    # The age counts in whole hours, so that records written in quick succession keep their order.
     age_h = np.maximum(to_micros(now) - found.created_at, 0) // 3_600_000_000
     np.multiply(0.5 ** (age_h / _HALF_LIFE_H), weights.recency, out=parts["recency"])
     accompanying = table[_ACCOMPANYING]
@@ -386,11 +387,11 @@ def _in_whole_words(terms: list[str], said: Floats) -> Floats:
 
 
 def _with_synonyms(found: Candidates, question: Question, terms: list[str], said: Floats, share: float) -> Floats:
-    """Return the table with one row for each word that has others: the larger of the word and the best of the others.
+    """Return the table with one row for each word that has synonyms: the larger of the word and its best synonym.
 
-    Another word counts at most as much as the word itself would, so a rare synonym gains nothing by its rarity.
+    A synonym counts at most as much as the word itself would, so a rare synonym gains nothing by its rarity.
     """
-    # Another word may be one of the question's own too.
+    # A synonym may itself be a word of the question.
     stands = frozenset((*question.words, *found.synonym_terms))
     here = [
         (concept, others)
@@ -446,8 +447,8 @@ def neighbours(following: Places, closeness: Floats) -> Neighbours:
 def pooled(table: Floats, around: Neighbours, reach: int = 2) -> Floats:
     """Return each term's best value within reach of each record, decreasing with distance.
 
-    The best and not the sum: a term repeated throughout a conversation is still one term. The turns before count more
-    than those after, because a reply refers to the words of its question.
+    The best value counts and not the sum, since a term repeated throughout a conversation is still one term. The
+    turns before count more than those after, because a reply refers to the words of its question.
     """
     best, there = table.copy(), np.empty_like(table)
     for (step, close), weight, decay in zip(around, (_BACK, _AHEAD), (_BACK_DECAY, _AHEAD_DECAY), strict=True):

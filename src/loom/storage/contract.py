@@ -150,9 +150,9 @@ Embed = Callable[[Sequence[str]], npt.NDArray[Any]]
 
 # -- reading ---------------------------------------------------------------------------------------------------------
 #
-# What is read is the same on a store and in a transaction. On a store each call reads the newest committed state, or
-# that of the `reading` block around it; in a transaction it also sees the writes made before it. A method with a body
-# follows from the others, and a backend has it by inheriting the protocol.
+# A store and a transaction have the same reads. On a store, each call reads the newest committed state, or that of
+# the `reading` block around it; in a transaction, it also sees the earlier writes. A method with a body is derived
+# from the others, and a backend inherits it from the protocol.
 
 
 class _Reading(Protocol):
@@ -209,7 +209,7 @@ class Records(_Reading, Protocol):
         return self.count(Filter(ids=[id], pinned=True, history=True)) > 0
 
     def neighbours(self, id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The ids that a record was derived from, and the ids that were derived from it."""
+        """The ids from which a record was derived, and the ids that were derived from it."""
 
     def sources(self, id: str) -> list[Record]:
         """The newest versions of the sources of a record, in the order of writing."""
@@ -226,7 +226,7 @@ class Records(_Reading, Protocol):
         """The records among these that a derived record replaces in a tier, or replaced until that was undone."""
 
     def following(self, record: int, limit: int) -> list[int]:
-        """The records that were written next in the session of one, the nearest first."""
+        """The records that were written after a record in its session, nearest first."""
 
     def vectors(self, records: Iterable[int]) -> dict[int, Vector]:
         """The embeddings of records in the space in use; records without one are missing."""
@@ -234,7 +234,7 @@ class Records(_Reading, Protocol):
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         """The events after a sequence number, in order.
 
-        Numbers become visible in their order: once a reader has seen one, none below it appears later.
+        Sequence numbers become visible in order: once a reader has seen one, no lower one appears later.
         """
 
     def progress(self, name: str) -> Progress:
@@ -267,10 +267,10 @@ class Residency(_Reading, Protocol):
     """
 
     def window(self, node: str) -> list[tuple[int, int]]:
-        """Number and tokens of each record in the node's window, newest first.
+        """The sequence number and the tokens of each record in the node's window, newest first.
 
-        Records that were promoted into it (`FOCUS`) have their room first. A record larger than the whole budget is
-        skipped, unless it was written with a stand-in's size.
+        Records that were promoted into it (`FOCUS`) get room first. A record larger than the whole budget is skipped
+        unless it was written with the size of a stand-in.
         """
 
     def sizes(self, node: str, tier: str, among: Iterable[int] | None = None) -> dict[int, int]:
@@ -296,7 +296,7 @@ class Residency(_Reading, Protocol):
         """
 
     def absent(self, records: Iterable[int], tier: str, node: str) -> list[tuple[int, float, str]]:
-        """Number, importance and kind of those records that are not in a tier other than the window."""
+        """Sequence number, importance and kind of those records that are not in a tier other than the window."""
 
     def totals(self, node: str) -> dict[str, Usage]:
         """The usage of each tier of a node other than the window, without tiers that were never used."""
@@ -315,13 +315,13 @@ class Residency(_Reading, Protocol):
         """
 
     def left_within(self, records: Sequence[int], tier: str, node: str, reason: str, numbers: int) -> set[int]:
-        """Which of the records have left a tier for this reason within the last numbers of the sequence."""
+        """The records that have left a tier for this reason within the last `numbers` of the sequence."""
 
     def accesses(self, records: Iterable[int], node: str) -> dict[int, Access]:
         """The uses of records by a node, without those never used."""
 
     def uses(self, record: int, node: str) -> int:
-        """How often a node used a record."""
+        """The number of times that a node used a record."""
         found = self.accesses([record], node)
         return found[record].count if record in found else 0
 
@@ -391,9 +391,9 @@ class Rows(Protocol):
     ) -> Iterator[tuple[Any, ...]]:
         """The rows of a table, each with the values of the described columns in their order.
 
-        Rows of a table that is only appended to come in the order of their numbers, and only those after a number;
-        with `newest`, this many of the last ones, newest first. `equal` gives values that columns must have. Rows
-        about missing records are left out. A damaged record raises `CorruptStore`.
+        Rows of a table that is only appended to come in the order of their sequence numbers, and only those after
+        `after`; with `newest`, this many of the last ones, newest first. `equal` gives values that columns must have.
+        Rows about missing records are left out. A damaged record raises `CorruptStore`.
         """
 
     def count_rows(self, table: str, *, after: int = 0) -> int:
@@ -420,7 +420,7 @@ class RecordWrites(Protocol):
         """Name further sources of a record that was made from others. A source may be stored later."""
 
     def supersede(self, record: int, by: int, at: datetime) -> bool:
-        """Let another record, under any id, supersede a record from a moment on. Returns False if one has already.
+        """Let another record, under any id, supersede a record from a time on. Returns False if one already does.
 
         The old record leaves the tiers and stays in the log. Forgetting the successor returns it to its place. A
         record that is its own successor is withdrawn, without a replacement.
@@ -506,7 +506,7 @@ class JobWrites(Protocol):
         """Queue one piece of work about records: a job for each, all with one number, which is returned."""
 
     def take(self, jobs: Sequence[Job]) -> list[Job]:
-        """Take these jobs off the queue, if the transaction commits. Jobs that are no longer there are missing."""
+        """Take these jobs off the queue, if the transaction commits. Returns those that were still in it."""
 
     def retry(self, kind: str, record: int, error: str, *, attempts: int = 1) -> None:
         """Queue work about one record that failed `attempts` times so far, or update the attempts of its queued job.
@@ -564,9 +564,9 @@ class Searches(Protocol):
     """Searches in the indexes, which follow every commit. `loom.storage.search_view` has the plain searches."""
 
     def search(self, ask: Callable[[SearchView], Answer]) -> Answer:
-        """The answer to a question that reads one snapshot, through the view or through this store.
+        """The result of `ask`, which reads one snapshot, through the view or through this store.
 
-        The question is asked again from the start if an index was damaged and has been rebuilt.
+        `ask` is called again if an index was damaged and has been rebuilt.
         """
 
 
@@ -574,7 +574,7 @@ class Uses(Protocol):
     """Recording uses. Buffered, so no reader waits for a writer; unflushed uses may be lost in a crash."""
 
     def touch(self, records: Iterable[int], node: str) -> None:
-        """Note that records were used by a node."""
+        """Record that a node used records."""
 
     def count_lookup(self, node: str, tier: str, hit: bool) -> None:
         """Record whether a requested record was in a tier."""
@@ -593,8 +593,8 @@ class Background(Protocol):
     def use_embedder(self, name: str, dimensions: int, embed: Embed | None, *, reconfigure: bool = False) -> None:
         """Choose the embedding space of this namespace, and how to embed its texts in this process.
 
-        Another space than the stored one raises `SettingsConflict`; with `reconfigure` every record is embedded again
-        in the background, and found by words until then. Spaces are never mixed.
+        A space other than the stored one raises `SettingsConflict`. With `reconfigure`, every record is embedded
+        again in the background, and found by words until then. Spaces are never mixed.
         """
 
     def add_chore(self, owner: object, chore: Chore) -> None:
@@ -633,7 +633,7 @@ class Administration(Protocol):
         keys.
 
         The key and a version of an entry stay, so that other processes notice the change and versions grow. Raises
-        `ForgetPending` if a copy cannot be cleaned away within `timeout_s`; call it again then.
+        `ForgetPending` if a copy cannot be erased within `timeout_s`; call it again then.
         """
 
     def namespaces(self) -> list[str]:
@@ -661,7 +661,7 @@ class Administration(Protocol):
         complete."""
 
     def archive(self, before: datetime | None = None) -> ArchiveStats:
-        """Compress the text of every record committed before a moment (now). Returns the size of the archive.
+        """Compress the text of every record committed before a time (default: now). Returns the size of the archive.
 
         Reads are unaffected. The store itself shrinks with the next `vacuum`.
         """
@@ -677,7 +677,7 @@ class Administration(Protocol):
 
     @property
     def lost(self) -> tuple[int, int] | None:
-        """The first and last sequence number that are known to have been committed and are gone."""
+        """The first and the last sequence number that are known to have been committed and are lost."""
 
 
 class Store(Reads, Searches, Uses, Background, Administration, Protocol):
@@ -770,7 +770,7 @@ class Store(Reads, Searches, Uses, Background, Administration, Protocol):
                 then(transaction)
 
     def set_retention(self, retention: Retention | None) -> None:
-        """State the retention rule of this namespace, for every process; None removes it."""
+        """Set the retention rule of this namespace, for every process; None removes it."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidInput(f"a retention rule must be a Retention record, not {type(retention).__name__}")
         with self.transaction() as transaction:

@@ -24,7 +24,7 @@ __all__ = ["Connection", "Cursor", "Engine", "Taken", "Wanted"]
 
 
 class Taken(NamedTuple):
-    """Jobs that one worker has taken: their kind, a name that no other taking has, and their records."""
+    """Jobs that one worker has taken: their kind, a unique name for this batch, and their records."""
 
     kind: str
     by: str
@@ -65,7 +65,7 @@ class Connection(Protocol):
 class Engine(Protocol):
     """One database, or one namespace of a server, in one process. All handles of the process share it.
 
-    A method with a body is right for a database whose processes share one folder of index files and one lease.
+    The methods with a body suit a database whose processes share one folder of index files and one lease.
     """
 
     read_only: bool
@@ -107,7 +107,7 @@ class Engine(Protocol):
     def now_for_leases(self, connection: Connection) -> int:
         """The time by the clock for leases, in microseconds."""
 
-    # Workers of several hosts may do jobs of one namespace at a time if each first takes some.
+    # Workers of several hosts may do jobs of one namespace at the same time if each first takes some.
 
     def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
         """Take jobs with fewer attempts that no other worker has. Returns None if the lease protects all jobs.

@@ -62,7 +62,7 @@ def create_folder(path: Path, mode: int = FILE_MODE) -> None:
     entered = mode | (mode & 0o444) >> 2
     try:
         path.mkdir(entered)
-    except InterruptedError:  # Python repeats an interrupted open(), and no mkdir()
+    except InterruptedError:  # Python repeats an interrupted open(), but not mkdir()
         create_folder(path, mode)
         return
     except FileExistsError:

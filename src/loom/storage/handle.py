@@ -117,7 +117,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         stored = self.settings().get("analyzer")
         if stored is not None and stored > ANALYSIS_VERSION:
             raise SettingsConflict(
-                f"this store's text index was made by a newer loom (analyser {stored}, here {ANALYSIS_VERSION}); "
+                f"a newer version of loom made this store's text index (analyser {stored}, here {ANALYSIS_VERSION}); "
                 "upgrade: pip install --upgrade loomkeep"
             )
         if stored == ANALYSIS_VERSION or self.read_only:
@@ -154,7 +154,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
         self.check_open()
         if not self._all_namespaces:
             raise InvalidInput(
-                f"asked to {wish} through a handle that was opened for the namespace {self._name!r} alone; "
+                f"cannot {wish} through a handle that was opened for the namespace {self._name!r} alone; "
                 "open it with all_namespaces=True"
             )
 
@@ -305,7 +305,7 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
             self.remove_chores(*self._chore_owners)  # the chores of memories that outlive their store
             self._maintenance.write_accesses(min(_LAST_USES_S, self._close_timeout_s))
         except LoomError as error:
-            log.info("the last uses were not noted: %s", error)
+            log.info("the last uses were not stored: %s", error)
         finally:
             try:
                 if maintenance.part(self._maintenance):

@@ -1,8 +1,9 @@
 """Details that tell two similar texts apart: numbers, dates, names, identifiers and negations, English and Chinese.
 
 "rack 12" is never a duplicate of "rack 13", nor 启用 of 不启用. `protected` extracts these details, `may_merge`
-compares them, `normal_form` recognises exact duplicates. Similarity is measured elsewhere. In doubt two texts are
-different: a duplicate that is shown twice costs a line, a memory that is merged into another one is lost.
+compares them, and `normal_form` recognises exact duplicates. Similarity is measured elsewhere. If in doubt, two texts
+count as different: a duplicate that is shown twice costs a line, but a memory that is merged into another one is
+lost.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ _CHINESE_NUMBER = re.compile(
     rf"|(?P<long>[{_NUMERAL}]{{2,24}}+(?![{_NUMERAL}])|[壹贰叁肆伍陆柒捌玖拾佰仟萬万亿億零貳參陸]{{2,24}}+)"
     rf"|(?P<single>[二三四五六七八九十两兩]|一(?=[月日号號年天周点點次楼层層期章节節页頁行列]))(?=[{_MEASURES}])"
 )
-# Frequent words that are made of numerals: very, by all means, in case, wholeheartedly.
+# Frequent words that consist of numerals: very, by all means, in case, wholeheartedly.
 _NO_NUMBERS = frozenset(("千万", "万一", "万千", "一一", "千百", "万万"))
 
 
@@ -404,10 +405,10 @@ def _any_token() -> re.Pattern[str]:
 
 # --- reading -------------------------------------------------------------------------------------------------
 
-# How many letters identify a word beside a negation: "does not like" and "did not liked" deny the same.
+# The number of letters that identify a word beside a negation: "does not like" and "did not liked" deny the same.
 _STEM_CHARS = 5
 _LARGEST_SPOKEN = 10**15
-# How many tokens beside a negation are searched for a content word.
+# The number of tokens beside a negation that are searched for a content word.
 _REACH = 8
 
 

@@ -49,7 +49,7 @@ def chinese_digits(numeral: str) -> str:
     Raises `InvalidInput` for any other text, and for more than 64 characters.
     """
     if len(numeral) > _LONGEST or not _IN_NUMERALS.issuperset(numeral):
-        raise InvalidInput(f"a numeral has Chinese number characters alone, at most {_LONGEST} of them")
+        raise InvalidInput(f"a numeral must have only Chinese number characters, at most {_LONGEST} of them")
     if all(character in _DIGITS for character in numeral):
         return "".join(str(_DIGITS[character]) for character in numeral)
     total = section = digit = 0

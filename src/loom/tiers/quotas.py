@@ -92,7 +92,7 @@ _LEVELS = tuple(QuotaLevel)
 class QuotaCheck:
     """Whether a tier accepts more tokens, and what happens then.
 
-    `action` is `accept`, `evict` where other records leave first, or `reject` where even an empty tier is too small.
+    `action` is `accept`, `evict` if other records leave first, or `reject` if even an empty tier is too small.
     """
 
     accepted: bool
@@ -111,8 +111,8 @@ def _marks(quota: LayerQuota) -> dict[QuotaLevel, float]:
 def check_quota(tier: MemoryTier, held: int, incoming: int, rules: TierRules) -> QuotaCheck:
     """The answer to a request for `incoming` tokens of a tier that holds `held`.
 
-    The archive and the knowledge tier take a stand-in for a long record and refuse nothing. A stand-in is counted at
-    its greatest length, or as the largest item of a smaller tier.
+    The archive and the knowledge tier take a stand-in for a long record, and never refuse. A stand-in is counted with
+    its largest size, or as the largest item of a smaller tier.
     """
     checked_whole(incoming, "the number of tokens")
     quota = quotas_of(rules)[tier]
@@ -233,10 +233,10 @@ class QuotaAlarm:
 
 
 class QuotaWatch:
-    """Raises an alarm when a tier rises past a mark. The window is always nearly full and not watched.
+    """Raises an alarm when a tier rises past a mark. The window is not watched, because it is always nearly full.
 
-    The marks are compared with the peak of a tier before records left it, so the soft limit raises an alarm although
-    no call leaves a tier above it.
+    The marks are compared with the peak of a tier before records left it. The soft limit therefore raises an alarm,
+    although no call leaves a tier above it.
     """
 
     def __init__(self, node: str, bus: EventBus) -> None:

@@ -1,9 +1,9 @@
-"""Commits in the write-ahead log that SQLite drops: those behind its first damaged frame.
+"""Finds commits in the write-ahead log that SQLite drops: those after its first damaged frame.
 
-SQLite recovers a log up to the first frame whose checksum does not match, and silently ignores the frames behind it.
-A frame's checksum continues that of the frame before it, so each frame can be verified alone. Commits behind a
-damaged frame were acknowledged, and their pages hold the sequence numbers that they wrote. The layout of the log is
-described in section 4 of sqlite.org/fileformat.html.
+SQLite recovers a log up to the first frame whose checksum does not match, and silently ignores the frames after it. A
+frame's checksum continues that of the frame before it, so each frame can be verified alone. Commits after a damaged
+frame were acknowledged, and their pages contain the sequence numbers that they wrote. Section 4 of
+sqlite.org/fileformat.html describes the layout of the log.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _highest_rowid(page: bytes) -> int:
 
 
 def _varint(page: bytes, start: int) -> tuple[int, int]:
-    """A number of variable length, and the offset behind it."""
+    """A number of variable length, and the offset after it."""
     value = 0
     for at in range(start, min(start + 8, len(page))):
         value = value << 7 | page[at] & 0x7F

@@ -243,8 +243,8 @@ def scrub(
         with suppress(LeaseLost), worker.urgent_lease(wait_s) as fence:
             if fence is None:
                 raise ForgetPending(
-                    "forgotten, but other calls of forget() are at work on the index; the last copies go when "
-                    "they are done",
+                    "forgotten, but other calls of forget() are at work on the index; the last copies are removed "
+                    "when they are done",
                     ("another forget() is at work on the index",),
                 )
             return resume(engine, namespace, projector(fence), deadline)
@@ -273,7 +273,7 @@ def resume(engine: Engine, namespace: int, projector: Projector, deadline: float
         name, reason = next(iter(projector.kept.items()))
         raise ForgetPending(
             f"forgotten, but index files that may hold hashes of the words cannot be deleted ({name}: {reason}); "
-            "they go as soon as that is possible",
+            "they are deleted as soon as possible",
             tuple(projector.kept),
         )
     engine.archive.clear()
@@ -303,7 +303,7 @@ def truncate_log(engine: Engine, deadline: float) -> None:
     if not engine.clean_up_by(deadline):
         raise ForgetPending(
             "forgotten, but a reader still holds an older state of the file, so the write-ahead log keeps its "
-            "copy; it goes when that reader is done",
+            "copy; it is removed when that reader is done",
             ("a reader of an older state",),
         )
 

@@ -375,7 +375,8 @@ class Maintenance:
         """
         if self.accesses.is_full:
             self.write_accesses()
-        # Before indexing and chores, and not at every step: in small batches a text costs three times as much.
+        # Counting comes before indexing and chores, but not at every step: in small batches a text costs three times
+        # as much.
         counts = thorough or self.tail_is_due or self.counts_more or self._chores_are_due(thorough)
         worked = counts and self._apart("counting", self._count_some)
         if self.engine.index_folder is None:
@@ -603,7 +604,8 @@ class Maintenance:
         return False
 
     def _retire(self, expired: Sequence[str | bytes]) -> None:
-        """Forget expired records. After a failure, each half is tried alone, so that a bad record keeps no others."""
+        """Forget expired records. After a failure, each half is tried alone, so that a bad record does not keep
+        others."""
         if not expired:
             return
         try:
@@ -671,7 +673,7 @@ class Maintenance:
             with self._ending(taken) as connection:
                 if not self._embeds_here(connection):
                     return False  # another process changed the embedder meanwhile: spaces must not mix
-                if taken is not None:  # jobs whose time ran out may be in other hands, or their records forgotten
+                if taken is not None:  # expired jobs may be taken by another worker, or their records forgotten
                     ours = self.engine.still_taken(connection, taken)
                     chosen = [place for place, row in enumerate(rows) if row.record in ours]
                     rows, vectors = [rows[place] for place in chosen], vectors[chosen]

@@ -46,8 +46,8 @@ _MIXED = (
 )
 _IN_A_ROW = f"{_READ} INDEXED BY records_by_number WHERE r.namespace = ?1 AND r.seq"
 
-# From records of names to the records they were read in, and back, by the first versions of both. The other sources
-# are earlier turns.
+# From records of names to the records in which the names were found, and back, by the first versions of both. The
+# other sources are earlier turns.
 _PAIR = "SELECT n.seq, n.metadata, r.seq, r.id, r.version FROM json_each(?) j"
 _WITHDRAWN = "EXISTS (SELECT 1 FROM supersessions s WHERE s.record = n.seq)"
 _HOLDS = f"WHERE {is_names('n')} AND n.committed_at <= ? AND NOT {_WITHDRAWN}"

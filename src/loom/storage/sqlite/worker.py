@@ -229,7 +229,7 @@ class Worker:
         return _holding(self._holder, self._turn, wait_s)
 
     def urgent_lease(self, wait_s: float) -> AbstractContextManager[Fence | None]:
-        """Take the lease from background work, also of this process. Yields the fence, or None if not held.
+        """Take the lease from background work, even of this process. Yields the fence, or None if it is not held.
 
         The fence then stops the current piece of work from publishing index files, and the piece is repeated later.
         Waits up to `wait_s` for another urgent holder.

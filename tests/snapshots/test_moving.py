@@ -18,6 +18,7 @@ from loom.snapshots.moving import move_namespace
 from loom.snapshots.taking import describe
 from loom.storage import open_store
 from loom.storage.contract import Filter
+from tests.postgres_server import PostgresServer
 
 
 def fill(place: str | Path, namespace: str = "default") -> None:
@@ -83,6 +84,31 @@ def test_a_memory_moves_to_a_server_and_back(
     assert told(postgres_url) == told(tmp_path / "a.loom")
     migrate(postgres_url, tmp_path / "b.loom", capsys)
     assert told(tmp_path / "b.loom") == told(tmp_path / "a.loom")
+
+
+@pytest.mark.parametrize("names", [("team",), ("default", "team")], ids=["of a namespace", "of all"])
+def test_a_backup_of_a_server_is_moved_to_another_one_and_to_a_file(
+    tmp_path: Path, postgres_server: PostgresServer, capsys: pytest.CaptureFixture[str], names: tuple[str, ...]
+) -> None:
+    """The backup keeps the numbers of the server, where each namespace has a range of its own."""
+    source, target = (postgres_server.store_url(tmp_path / name) for name in ("one", "two"))
+    for namespace in ("default", "team"):
+        fill(source, namespace)
+    fill(target, "other")  # so that the ranges differ
+    with loom.open(source, namespace="team", embedder="none", all_namespaces=len(names) > 1) as memory:
+        memory.backup(tmp_path / "copy.loom")
+    with loom.open(tmp_path / "copy.loom", namespace="team", embedder="none") as copy:
+        copy.remember("Written into the copy.", id="later")
+    for goal in (target, tmp_path / "b.loom"):
+        moved = migrate(tmp_path / "copy.loom", goal, capsys)
+        assert [one["namespace"] for one in moved["namespaces"]] == [*names]
+        for namespace in names:
+            assert told(goal, namespace) == told(tmp_path / "copy.loom", namespace)
+        with loom.open(goal, namespace="team", embedder="none") as memory:
+            assert memory.get("later") is not None
+            memory.remember("Written after the move.")
+            assert memory.check().ok
+        assert migrate(tmp_path / "copy.loom", goal, capsys)["records"] == 0
 
 
 def test_a_snapshot_is_restored_onto_an_empty_server_with_all_its_namespaces(

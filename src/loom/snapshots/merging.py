@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from loom.snapshots.taking import SnapshotPath, as_chain, describe
 from loom.steps import step
 from loom.storage import open_store
 from loom.storage.contract import EMBED, WINDOW, Filter, Record, Rows, Store, Transaction
+from loom.storage.identity import SPAN
 from loom.storage.moments import from_micros
 from loom.storage.tables import TABLES, Row, named
 from loom.text.entities import NAMES
@@ -111,6 +113,7 @@ class _Merge:
         self._staged_rows = stage.scratch.rows_of(self._source)
         self._origin = transaction.origin()
         self._base = self._origin.position
+        self._begin, self._end = self._span()
         self._settings = transaction.settings()
         self._was_empty = not transaction.numbers(Filter(history=True), 1)
         self._known = self._known_ranges()
@@ -149,6 +152,22 @@ class _Merge:
 
     # -- sequence numbers --------------------------------------------------------------------------------
 
+    def _span(self) -> tuple[int, int]:
+        """The sequence numbers of the staged namespace: above the first, and up to the second, as far as rows show.
+
+        A backup of a memory on a server keeps those of the server, where each namespace has a range. They are
+        restored without the beginning of the range, because they would not fit into the range of another namespace.
+        """
+        ends = [
+            row[table.appended]
+            for name, table in TABLES.items()
+            if table.appended
+            for row in (*islice(self._staged(name), 1), *_named(self._staged_rows, name, newest=1))
+        ]
+        begin = min(ends, default=0) // SPAN * SPAN
+        position = self._theirs.position
+        return begin, position if position // SPAN * SPAN == begin else max(ends, default=begin)
+
     def _known_ranges(self) -> list[tuple[int, int]]:
         """The mappings of earlier restores: pairs of a sequence number and the offset added to numbers up to it."""
         if self._is_own_past():
@@ -185,12 +204,15 @@ class _Merge:
         found = self._moved.get(number)
         if found is None:
             found = self._earlier(number)
-        return number + self._base if found is None else found
+        if found is None:
+            found = number - self._begin + self._base if number > self._begin else _NOWHERE
+        return found
 
     def _new(self, number: int) -> int:
         """Map the sequence number of a restored row above all existing numbers, in the order of the snapshot."""
-        self._transaction.skip_to(self._base + self._theirs.position)
-        return number + self._base
+        added = self._base - self._begin
+        self._transaction.skip_to(max(number, self._end) + added)
+        return number + added
 
     def _came(self, number: int) -> int | None:
         """The new sequence number of a record that this merge restores, or None."""
@@ -201,7 +223,7 @@ class _Merge:
     def _note(self) -> None:
         position = self._theirs.position
         if not self._known or self._known[-1][0] < position:
-            noted = {self._key(): [*self._known, (position, self._base)]}
+            noted = {self._key(): [*self._known, (position, self._base - self._begin)]}
             self._transaction.put_settings("", {NOTED: self._settings.get(NOTED, {}) | noted})
 
     def _staged(self, table: str) -> Iterator[Row]:
@@ -297,8 +319,8 @@ class _Merge:
             if old is not None and self._lives(successor):
                 mapped = row | {"record": old, "by": successor, "seq": self._new(row["seq"])}
                 self._transaction.add_rows("supersessions", [mapped])
-            elif old is None and successor > self._base:
-                self._transaction.supersede(self._mapped(row["record"]), successor, from_micros(row["at"]))
+            elif old is None and successor > self._base and (present := self._mapped(row["record"])) != _NOWHERE:
+                self._transaction.supersede(present, successor, from_micros(row["at"]))
 
     def _edges(self) -> None:
         def mapped() -> Iterator[Row]:

@@ -267,7 +267,7 @@ class Engine(databases.Engine):
             if version < schema.current_version():
                 raise UnsupportedStore(
                     f"{self.path} has format {version} and needs an upgrade to "
-                    f"{schema.current_version()}: open it once for writing"
+                    f"{schema.current_version()}: open it once for writing, as `loom flush` does"
                 )
         if version != schema.current_version():
             if self.path is not None:

@@ -26,6 +26,7 @@ def test_each_round_compares_this_tree_with_the_other_and_that_one_with_itself(
     asked: list[bool] = []
 
     def run(tree: Path, records: int) -> dict[str, float]:
+        assert [*(tree / "loom" / "__pycache__").glob("__init__.*.pyc")]  # no tree compiles while it is measured
         asked.append(tree == tmp_path)
         return dict.fromkeys(alternating.MEASURES, 2.0 if tree == tmp_path else 3.0)
 

@@ -42,9 +42,7 @@ def kept_of_project(folder: Path, session: str | None, everything: bool, agreed:
     """The records kept of a project, after the requested ones are forgotten."""
     path = memory_of_project(folder, os.environ)
     reports = read_reports(log_of(path), _HOOKS)
-    hooks = tuple(
-        HookRun(one.at, one.event, one.took_ms, one.kept, one.quoted, one.tokens, one.error) for one in reports
-    )
+    hooks = tuple(map(HookRun.of, reports))
     if (session or everything) and not agreed:
         raise InvalidInput(
             "forgetting is permanent: add --yes to go on, or omit the option to only show the sessions"

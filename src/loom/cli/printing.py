@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import singledispatch
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from loom.cli.programs import Ended
 from loom.operations import answers as said
@@ -98,7 +98,7 @@ def print_answer(answer: said.Answer, stream: TextIO) -> None:
     raw: TextIO = getattr(stream, "unguarded", stream)
     colours = uses_colours(raw)
     page = Page(colours, shutil.get_terminal_size().columns if raw.isatty() else None)
-    _print(answer, page)
+    _print_whole(answer, page)
     if not page.lines:
         return
     text = "\n".join(page.lines) + "\n"
@@ -109,10 +109,32 @@ def print_answer(answer: said.Answer, stream: TextIO) -> None:
         stream.write(text)
 
 
+_NOTHING: Final[Mapping[type[said.Answer], str]] = {
+    said.Recalled: "nothing is known about that",
+    said.Listing: "no memories",
+    said.Facts: "no facts",
+    said.Summaries: "no summaries",
+    said.Instructions: "no instructions",
+}
+"""What to print for an answer without rows."""
+
+
+def _print_whole(answer: said.Answer, page: Page) -> None:
+    if type(answer) in _NOTHING and not getattr(answer, str(answer.rows)):
+        page.line(_NOTHING[type(answer)])
+    else:
+        _print(answer, page)
+
+
 @singledispatch
-def _print(answer: said.Answer, page: Page) -> None:
-    for name, value in answer.to_json().items():
-        page.line((name, "dim"), ": ", (value, ""))
+def _print(answer: Any, page: Page) -> None:
+    """Print the rows of an answer one by one, or its fields."""
+    if answer.rows is not None:
+        for row in getattr(answer, answer.rows):
+            _print(row, page)
+    else:
+        for name, value in answer.to_json().items():
+            page.line((name, "dim"), ": ", (value, ""))
 
 
 @_print.register
@@ -136,9 +158,9 @@ def _(answer: said.Remembered, page: Page) -> None:
     if len(answer.memories) > 10:
         tokens = sum(one.tokens for one in answer.memories)
         page.line(("remembered ", "green"), f"{len(answer.memories):,} memories, {tokens:,} tokens")
-        return
-    for one in answer.memories:
-        _print(one, page)
+    else:
+        for one in answer.memories:
+            _print(one, page)
 
 
 @_print.register
@@ -149,14 +171,11 @@ def _(answer: said.Kept, page: Page) -> None:
 
 
 @_print.register
-def _(answer: said.Recalled, page: Page) -> None:
-    if not answer.hits:
-        page.line("nothing is known about that")
-    for hit in answer.hits:
-        page.line((f"{hit.score:5.2f}  ", "green"), (hit.content, ""))
-        by = ", ".join(str(part) for part in (hit.name or hit.role, hit.session_id, _day(hit.created_at)) if part)
-        page.line("       ", (hit.id, "cyan"), ("  " + by, "dim"), *_caution(hit.caution))
-        page.line("       ", (hit.why, "dim"))
+def _(hit: said.Found, page: Page) -> None:
+    page.line((f"{hit.score:5.2f}  ", "green"), (hit.content, ""))
+    by = ", ".join(str(part) for part in (hit.name or hit.role, hit.session_id, _day(hit.created_at)) if part)
+    page.line("       ", (hit.id, "cyan"), ("  " + by, "dim"), *_caution(hit.caution))
+    page.line("       ", (hit.why, "dim"))
 
 
 def _caution(caution: str | None) -> list[Part]:
@@ -186,12 +205,6 @@ def _(answer: said.MemoryItem, page: Page) -> None:
         page.line(("metadata  ", "dim"), (dict(answer.metadata), ""))
 
 
-@_print.register
-def _(answer: said.History, page: Page) -> None:
-    for one in answer.versions:
-        _print(one, page)
-
-
 def _memory_table(memories: Iterable[said.MemoryItem], page: Page) -> None:
     rows = [
         (one.id, _day(one.created_at), one.name or one.role or "", one.session_id or "", one.content)
@@ -202,9 +215,6 @@ def _memory_table(memories: Iterable[said.MemoryItem], page: Page) -> None:
 
 @_print.register
 def _(answer: said.Listing, page: Page) -> None:
-    if not answer.memories:
-        page.line("no memories")
-        return
     _memory_table(answer.memories, page)
     if answer.next is not None:
         page.line((f"more: --after {answer.next}", "dim"))
@@ -216,7 +226,7 @@ def _(answer: said.Matrix, page: Page) -> None:
     page.table(("subject", "layer", "states", "events"), rows, right=(2, 3))
     if answer.memories is not None:
         page.line()
-        _print(said.Listing(answer.memories, answer.next), page)
+        _print_whole(said.Listing(answer.memories, answer.next), page)
 
 
 @_print.register
@@ -238,37 +248,23 @@ def _(answer: said.Forgotten, page: Page) -> None:
 
 
 @_print.register
-def _(answer: said.Facts, page: Page) -> None:
-    if not answer.facts:
-        page.line("no facts")
-    for fact in answer.facts:
-        ended = f", until {_day(fact.superseded_at)}" if fact.superseded_at else ""
-        page.line((fact.content, "bold"))
-        told = f"  {fact.fact_type}, {fact.confidence:.0%} sure, since {_day(fact.created_at)}{ended}"
-        page.line("  ", (fact.id, "cyan"), (told, "dim"))
-        if fact.sources:
-            page.line(("  from ", "dim"), (", ".join(fact.sources), ""))
+def _(fact: said.FactItem, page: Page) -> None:
+    ended = f", until {_day(fact.superseded_at)}" if fact.superseded_at else ""
+    page.line((fact.content, "bold"))
+    told = f"  {fact.fact_type}, {fact.confidence:.0%} sure, since {_day(fact.created_at)}{ended}"
+    page.line("  ", (fact.id, "cyan"), (told, "dim"))
+    if fact.sources:
+        page.line(("  from ", "dim"), (", ".join(fact.sources), ""))
 
 
 @_print.register
-def _(answer: said.Summaries, page: Page) -> None:
-    if not answer.summaries:
-        page.line("no summaries")
-    for one in answer.summaries:
-        told = f"{len(one.sources)} records, {one.tokens:,} of {one.original_tokens:,} tokens"
-        page.line(
-            (one.id, "cyan"),
-            (f"  session {one.session_id or '-'}, {told}, fidelity {one.fidelity:.2f}, {one.state}", "dim"),
-        )
-        page.text(one.text, "  ")
-
-
-@_print.register
-def _(answer: said.Instructions, page: Page) -> None:
-    if not answer.instructions:
-        page.line("no instructions")
-    for one in answer.instructions:
-        _print(one, page)
+def _(one: said.SummaryItem, page: Page) -> None:
+    told = f"{len(one.sources)} records, {one.tokens:,} of {one.original_tokens:,} tokens"
+    page.line(
+        (one.id, "cyan"),
+        (f"  session {one.session_id or '-'}, {told}, fidelity {one.fidelity:.2f}, {one.state}", "dim"),
+    )
+    page.text(one.text, "  ")
 
 
 @_print.register
@@ -360,10 +356,7 @@ def _(answer: said.NotebookFiles, page: Page) -> None:
 
 @_print.register
 def _(answer: said.Difference, page: Page) -> None:
-    if not answer.diff:
-        page.line("nothing differs")
-    else:
-        page.text(answer.diff)
+    page.text(answer.diff or "nothing differs")
 
 
 @_print.register

@@ -6,18 +6,17 @@ schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from enum import StrEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from loom.protocol import as_plain
 
 if TYPE_CHECKING:
-    from loom.notebook import pages, variants
-    from loom.recall.hits import Hit
-    from loom.storage.contract import Record
-    from loom.types import Fact, Instruction, Receipt, StoredSummary
+    from loom.types import StoredSummary
 
 __all__ = [
     "Answer",
@@ -120,11 +119,38 @@ def _without_none(value: Any) -> Any:
     return [_without_none(one) for one in value] if isinstance(value, list) else value
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The base of answers that show a record: each field is the one of the record, or made of it by `_MADE`."""
+
+    @classmethod
+    def of(cls, record: Any) -> Self:
+        """Return the answer that shows a record."""
+        values = (_MADE.get(one.name, attrgetter(one.name))(record) for one in fields(cls))
+        return cls(*(str(value) if isinstance(value, StrEnum) else value for value in values))
+
+
+_MADE: Mapping[str, Callable[[Any], Any]] = {
+    "caution": lambda record: caution_about(record.trust),
+    "fidelity": lambda record: round(record.fidelity, 4),
+    "metadata": lambda record: record.metadata or None,
+    "note": lambda record: record.note or None,
+    "rounds": lambda record: round(record.rounds, 2),
+    "score": lambda record: round(record.score, 4),
+    "sources": lambda record: tuple(record.sources),
+    "state": lambda record: _state_of(record),
+}
+
+
+def _state_of(summary: StoredSummary) -> str:
+    return "stands" if summary.superseded_at is None else "undone" if summary.faithful else "rejected"
+
+
 # --- remembering ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Answer):
+class Kept(Answer, Copied):
     """A committed write. `created` is False if the same text already existed under the same id."""
 
     id: str
@@ -134,17 +160,6 @@ class Kept(Answer):
     created: bool
     note: str | None = None
 
-    @classmethod
-    def of(cls, receipt: Receipt) -> Kept:
-        return cls(
-            receipt.id,
-            str(receipt.tier),
-            receipt.tokens,
-            receipt.version,
-            receipt.created,
-            receipt.note or None,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Remembered(Answer):
@@ -153,7 +168,7 @@ class Remembered(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(Copied):
     """A memory that answers a question. Higher scores are better; `why` gives the reasons."""
 
     id: str
@@ -173,27 +188,6 @@ class Found:
     superseded_at: datetime | None
     metadata: Mapping[str, Any] | None
 
-    @classmethod
-    def of(cls, hit: Hit) -> Found:
-        return cls(
-            hit.id,
-            hit.content,
-            round(hit.score, 4),
-            hit.why,
-            str(hit.trust),
-            caution_about(hit.trust),
-            hit.created_at,
-            hit.role,
-            hit.name,
-            hit.session_id,
-            str(hit.kind),
-            hit.importance,
-            hit.tokens,
-            hit.version,
-            hit.superseded_at,
-            hit.metadata or None,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Recalled(Answer):
@@ -204,7 +198,7 @@ class Recalled(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class PromptItem:
+class PromptItem(Copied):
     """An item of a prompt, or one that was left out, with the reason."""
 
     id: str
@@ -230,7 +224,7 @@ class Prompt(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryItem(Answer):
+class MemoryItem(Answer, Copied):
     """A version of a memory. `superseded_at` is the time when a newer version replaced it."""
 
     id: str
@@ -248,26 +242,6 @@ class MemoryItem(Answer):
     tokens: int
     superseded_at: datetime | None
     metadata: Mapping[str, Any] | None
-
-    @classmethod
-    def of(cls, record: Record) -> MemoryItem:
-        return cls(
-            record.id,
-            record.content,
-            record.version,
-            record.created_at,
-            str(record.kind),
-            record.node,
-            record.session_id,
-            record.role,
-            record.name,
-            str(record.trust),
-            caution_about(record.trust),
-            record.importance,
-            record.tokens,
-            record.superseded_at,
-            record.metadata or None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +302,7 @@ class Forgotten(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class FactItem:
+class FactItem(Copied):
     """A fact, its confidence, the time from which it holds, and its sources."""
 
     id: str
@@ -339,18 +313,6 @@ class FactItem:
     superseded_at: datetime | None
     sources: tuple[str, ...]
 
-    @classmethod
-    def of(cls, fact: Fact) -> FactItem:
-        return cls(
-            fact.id,
-            fact.content,
-            str(fact.fact_type),
-            fact.confidence,
-            fact.created_at,
-            fact.superseded_at,
-            tuple(fact.sources),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Facts(Answer):
@@ -359,7 +321,7 @@ class Facts(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryItem:
+class SummaryItem(Copied):
     """A summary of a stretch of dialogue. `state` is stands, undone or rejected."""
 
     id: str
@@ -372,21 +334,6 @@ class SummaryItem:
     created_at: datetime
     sources: tuple[str, ...]
 
-    @classmethod
-    def of(cls, summary: StoredSummary) -> SummaryItem:
-        state = "stands" if summary.superseded_at is None else "undone" if summary.faithful else "rejected"
-        return cls(
-            summary.id,
-            summary.text,
-            state,
-            summary.tokens,
-            summary.original_tokens,
-            round(summary.fidelity, 4),
-            summary.session_id,
-            summary.created_at,
-            summary.sources,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Summaries(Answer):
@@ -395,7 +342,7 @@ class Summaries(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class InstructionItem(Answer):
+class InstructionItem(Answer, Copied):
     """A standing instruction or preference in the user's own words. `superseded_at` is the time when it ended."""
 
     id: str
@@ -408,20 +355,6 @@ class InstructionItem(Answer):
     superseded_at: datetime | None
     sources: tuple[str, ...]
 
-    @classmethod
-    def of(cls, one: Instruction) -> InstructionItem:
-        return cls(
-            one.id,
-            one.text,
-            str(one.kind),
-            one.condition,
-            str(one.scope),
-            one.session_id,
-            one.created_at,
-            one.superseded_at,
-            tuple(one.sources),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Instructions(Answer):
@@ -430,7 +363,7 @@ class Instructions(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Undone(Answer):
+class Undone(Answer, Copied):
     """The withdrawn record, and the ids of the records that are valid again."""
 
     id: str
@@ -438,7 +371,7 @@ class Undone(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted(Answer):
+class Compacted(Answer, Copied):
     summaries: tuple[str, ...]
     rejected: tuple[str, ...]
     replaced: int
@@ -502,7 +435,7 @@ class Tiers(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Synced(Answer):
+class Synced(Answer, Copied):
     """The files that were read and written, by path, and the files that need a decision."""
 
     read: tuple[str, ...]
@@ -512,10 +445,6 @@ class Synced(Answer):
     removed: tuple[str, ...]
     forgotten: tuple[str, ...]
     problems: tuple[str, ...]
-
-    @classmethod
-    def of(cls, done: pages.Synced) -> Synced:
-        return cls(done.read, done.written, done.conflicts, done.missing, done.removed, done.forgotten, done.problems)
 
     @property
     def ok(self) -> bool:
@@ -549,7 +478,7 @@ class Difference(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class TrialItem:
+class TrialItem(Copied):
     """The sessions of a variant: of one version, or of all with version 0. Only judged sessions count in the rate."""
 
     name: str
@@ -560,19 +489,6 @@ class TrialItem:
     failed: int
     success_rate: float | None
     rounds: float
-
-    @classmethod
-    def of(cls, one: variants.Trial) -> TrialItem:
-        return cls(
-            one.name,
-            one.version,
-            one.in_use,
-            one.sessions,
-            one.succeeded,
-            one.failed,
-            one.success_rate,
-            round(one.rounds, 2),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -766,7 +682,7 @@ class Exported(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class PartProblem:
+class PartProblem(Copied):
     """A part of a file that was not imported: where it is, and why."""
 
     file: str
@@ -814,7 +730,7 @@ class KeptSession:
 
 
 @dataclass(frozen=True, slots=True)
-class HookRun:
+class HookRun(Copied):
     """One call of a hook: its time, the messages that it stored, and the memories and tokens that it quoted."""
 
     at: str

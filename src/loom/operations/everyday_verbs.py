@@ -267,17 +267,10 @@ def context(
         messages,
         built.tokens,
         built.budget,
-        _items(built.items),
-        _items(built.dropped),
+        tuple(map(PromptItem.of, built.items)),
+        tuple(map(PromptItem.of, built.dropped)),
         built.explain(),
         built.notes or None,
-    )
-
-
-def _items(items: "Sequence[Any]") -> tuple[PromptItem, ...]:
-    return tuple(
-        PromptItem(one.id, one.source, one.tokens, one.reason, one.text, one.tier, round(one.score, 4))
-        for one in items
     )
 
 

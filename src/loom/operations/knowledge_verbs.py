@@ -161,8 +161,7 @@ def undo(
     memory: "Memory", id: Annotated[str, About("the id that facts or summaries shows", shown_as="ID")]
 ) -> Undone:
     """The records that it replaced are valid again. The original records were never changed."""
-    done = memory.undo(id)
-    return Undone(done.id, tuple(done.restored))
+    return Undone.of(memory.undo(id))
 
 
 @operation(
@@ -174,8 +173,7 @@ def undo(
 )
 def compact(memory: "Memory") -> Compacted:
     """Compacts the tier down to its target. A memory also does this by itself. The original records stay."""
-    done = memory.compact()
-    return Compacted(done.summaries, done.rejected, done.replaced, done.tokens_before, done.tokens_after)
+    return Compacted.of(memory.compact())
 
 
 @operation(

@@ -449,7 +449,7 @@ def import_(
         done.skipped,
         done.complete,
         done.dry_run,
-        tuple(PartProblem(one.file, one.position, one.reason) for one in done.problems),
+        tuple(map(PartProblem.of, done.problems)),
     )
 
 

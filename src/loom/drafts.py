@@ -518,9 +518,7 @@ def _trust_of_task(task: Task, message: Mapping[str, Any] | None) -> Trust:
     if message is None:
         return Trust.AGENT
     named = task.metadata.get("trust")
-    if named is not None:
-        return known_trust(named)
-    return trust_of_message(message)
+    return known_trust(named) if named is not None else trust_of_message(message)
 
 
 def task_text(task: Task) -> str:

@@ -76,9 +76,7 @@ def own_words(record: Record) -> str:
     """Return the text of a record with echoes replaced by spaces; only spaces if it adds no words of its own."""
     text = record.content
     spans = echo_spans(text) if _may_echo(record) else []
-    if spans and is_echo(record):
-        return " " * len(text)
-    return _without(text, spans, " ")
+    return " " * len(text) if spans and is_echo(record) else _without(text, spans, " ")
 
 
 def _may_echo(record: Record) -> bool:

@@ -459,9 +459,7 @@ def from_plain(kind: type[_Kind], data: Mapping[str, Any]) -> _Kind:
 @cache
 def _field_types(kind: type) -> dict[str, Any]:
     types = get_type_hints(kind)
-    if not is_dataclass(kind):
-        return types
-    return {one.name: types[one.name] for one in fields(kind) if one.compare}
+    return {one.name: types[one.name] for one in fields(kind) if one.compare} if is_dataclass(kind) else types
 
 
 def _typed(value: Any, hint: Any, name: str, what: str) -> Any:

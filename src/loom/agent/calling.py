@@ -78,9 +78,7 @@ async def call_all(
 
     async def one(call: ToolCall) -> ToolAnswer:
         refused = admit(call)
-        if refused is not None:
-            return _failed(call, refused)
-        return await _answer(call, tools, timeout_s)
+        return _failed(call, refused) if refused is not None else await _answer(call, tools, timeout_s)
 
     def reads(call: ToolCall) -> bool:
         found = tools.get(call.name)

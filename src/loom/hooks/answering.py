@@ -165,8 +165,7 @@ def memories_for(memory: Memory, prompt: str, session_id: str, budget: int) -> Q
 
 def last_session(memory: Memory, session_id: str, budget: int) -> Quoted:
     """Quote the last turns of the previous session."""
-    wanted = Filter(trust=[*_SPOKEN], kind="message")
-    page = memory.store.scan(wanted, limit=200)
+    page = memory.store.scan(Filter(trust=[*_SPOKEN], kind="message"), limit=200)
     earlier = [one for one in page.records if one.session_id not in (None, session_id) and one.data is None]
     if not earlier:
         return Quoted()

@@ -49,8 +49,7 @@ def read_reports(path: Path, most: int) -> list[HookReport]:
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
         lines = deque(file, most)
-    found = (_report(line) for line in lines)
-    return [one for one in found if one is not None]
+    return [one for one in (_report(line) for line in lines) if one is not None]
 
 
 def _report(line: str) -> HookReport | None:

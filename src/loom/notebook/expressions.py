@@ -144,9 +144,7 @@ class _Reader:
         return self._taken(*(sign for sign, binding in _BINDING.items() if least <= binding <= most))
 
     def _unary(self) -> Value:
-        if self._taken("-"):
-            return self._applied(0, "-", self._deeper(self._unary))
-        return self._single()
+        return self._applied(0, "-", self._deeper(self._unary)) if self._taken("-") else self._single()
 
     def _single(self) -> Value:
         token = self._next

@@ -67,9 +67,7 @@ def chinese_digits(numeral: str) -> str:
 
 def chinese_number(numeral: str) -> int:
     """Return the value of a numeral in digits or Chinese characters. Raises `InvalidInput` like `chinese_digits`."""
-    if numeral.isdecimal() and len(numeral) <= _LONGEST:
-        return int(numeral)
-    return int(chinese_digits(numeral) or 0)
+    return int(numeral) if numeral.isdecimal() and len(numeral) <= _LONGEST else int(chinese_digits(numeral) or 0)
 
 
 def scale_of(characters: str) -> int:

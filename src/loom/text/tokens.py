@@ -240,9 +240,7 @@ class TiktokenCounter(TokenCounter):
 
     def count(self, text: str) -> int:
         try:
-            if len(text) < _CACHED_FROM_CHARS:
-                return self._count(text)
-            return self._count_long(text)
+            return self._count(text) if len(text) < _CACHED_FROM_CHARS else self._count_long(text)
         except (TypeError, UnicodeEncodeError) as error:
             raise _not_a_text(text, error) from None
 

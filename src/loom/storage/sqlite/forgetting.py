@@ -313,8 +313,7 @@ def expired(connection: Connection, namespace: int, now: int) -> list[str | byte
 
     An id that is not valid text is returned as bytes.
     """
-    stated = read_settings(connection, namespace, "").get("retention")
-    rule = Retention(**(stated or {}))
+    rule = Retention(**(read_settings(connection, namespace, "").get("retention") or {}))
     current = (
         "records r WHERE r.namespace = ? AND r.version > 0 AND NOT EXISTS "
         "(SELECT 1 FROM supersessions s WHERE s.record = r.seq) "

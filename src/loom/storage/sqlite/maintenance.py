@@ -506,9 +506,7 @@ class Maintenance:
         """
         check_row(row)
         tokens = self.engine.counts.of(row.seq, row.counter.encode(), row.content)
-        if tokens is None:
-            return None
-        return tokens, guard(row._replace(tokens=tokens).guarded)
+        return None if tokens is None else (tokens, guard(row._replace(tokens=tokens).guarded))
 
     def _project(self, projector: Projector) -> bool:
         """Index a chunk of each tail and merge small segments. Returns True if there was any work."""

@@ -212,9 +212,7 @@ class NamespaceIndex:
 
     def _state(self, connection: Connection, kind: str) -> ProjectionState:
         state = read_state(connection, self._namespace, kind)
-        if self._unusable.get(kind) == state.generation:
-            return replace(state, watermark=0)
-        return state
+        return replace(state, watermark=0) if self._unusable.get(kind) == state.generation else state
 
     def rely_on_records(self, kind: str, generation: int) -> None:
         """Search records instead of this generation's files, which a reader may not repair: slower, same answers."""

@@ -111,7 +111,7 @@ def test_among_is_exact_on_the_allowed_keys(
     assert scored == dict(zip(found.tolist(), scores.tolist(), strict=True))
     assert index.tail is not None
     in_tail = mask & (np.array(parts, dtype=np.int64) == 0)
-    found, _ = index.tail.search(query, limit, among=allowed)
+    found, _ = VectorIndex(index.dimensions, tail=index.tail).search(query, limit, among=allowed)
     assert found.tolist() == brute_force(keys[in_tail], vectors[in_tail], query, limit)
 
 
@@ -249,7 +249,7 @@ def test_a_record_keeps_its_score_when_it_moves_from_the_tail_into_a_segment(tmp
     write_segment(tmp_path / "a.vectors", *build(keys, vectors))
     index = VectorIndex(100, [open_segment(tmp_path / "a.vectors")])
     for query in vectors[::500]:
-        from_tail = dict(zip(*(part.tolist() for part in tail.search(query, 40)), strict=True))
+        from_tail = dict(zip(*(part.tolist() for part in VectorIndex(100, tail=tail).search(query, 40)), strict=True))
         for key, score in zip(*(part.tolist() for part in index.search(query, 20)), strict=True):
             assert from_tail[key] == score
 
@@ -339,7 +339,7 @@ def test_values_that_are_not_finite_are_refused() -> None:
         with pytest.raises(InvalidInput):
             build(np.array([1, 2]), vectors)
         with pytest.raises(InvalidInput):
-            VectorTail(4).search(vectors[1], 1)
+            VectorIndex(4).search(vectors[1], 1)
 
 
 def test_the_tail_grows_replaces_and_forgets() -> None:
@@ -351,10 +351,10 @@ def test_the_tail_grows_replaces_and_forgets() -> None:
     assert tail.keys.tolist() == list(range(1_000))
     tail.add([10], vectors[20:21])
     assert len(tail) == 1_000
-    assert tail.search(vectors[20], 2)[0].tolist() == [10, 20]
+    assert VectorIndex(16, tail=tail).search(vectors[20], 2)[0].tolist() == [10, 20]
     tail.remove([10, 20, 5_000])
     assert len(tail) == 998
-    assert not {10, 20} & set(tail.search(vectors[20], 998)[0].tolist())
+    assert not {10, 20} & set(VectorIndex(16, tail=tail).search(vectors[20], 998)[0].tolist())
     removed = unit_float16(vectors[20:21])
     assert not (tail.view().own.vectors == removed).all(axis=1).any(), "spare rows included"
 
@@ -375,11 +375,11 @@ def test_wrong_dimensions_are_refused() -> None:
     with pytest.raises(WrongDimension):
         tail.add([1], np.ones((1, 17), dtype=np.float32))
     with pytest.raises(WrongDimension):
-        tail.search(np.ones(17), 1)
+        VectorIndex(16, tail=tail).search(np.ones(17), 1)
     with pytest.raises(WrongDimension):
         VectorIndex(17, tail=tail)
     with pytest.raises(InvalidInput):
-        tail.search(np.ones(16), 0)
+        VectorIndex(16, tail=tail).search(np.ones(16), 0)
     with pytest.raises(InvalidInput):
         tail.add([1, 1], np.ones((2, 16), dtype=np.float32))
 

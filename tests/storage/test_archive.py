@@ -815,7 +815,7 @@ def test_forgotten_texts_leave_the_memory_of_another_reader(store: SqliteStore, 
     store.forget(Filter(ids=["n7"]))
     search_text(reader, {"index": 1.0}, 5, Filter())
     for one in (reader, store):
-        held = [text.content for block in one.engine.archive.cached() for text in block.texts()]
+        held = [text.content for block in one.engine.archive.blocks.values() for text in block.texts()]
         assert not any(mark in content for content in held)
     reader.close()
 

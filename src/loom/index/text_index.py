@@ -72,7 +72,7 @@ class TextIndex:
         if limits.postings_budget < 1:
             raise InvalidInput(f"the budget must allow at least one posting, not {limits.postings_budget}")
         total = max(1, sum(segment.header["count"] for segment in segments))
-        self._segments = [
+        self.segments = [
             SegmentPostings(
                 segment,
                 limits.bitmap_bytes * segment.header["count"] // total,
@@ -83,8 +83,8 @@ class TextIndex:
         ]
         self._tail = TextTail() if tail is None else tail
         self._limits = limits
-        self._segment_documents = sum(source.count for source in self._segments)
-        self._segment_length = sum(source.total_length for source in self._segments)
+        self._segment_documents = sum(source.count for source in self.segments)
+        self._segment_length = sum(source.total_length for source in self.segments)
         self._plans: dict[tuple[Any, ...], QueryPlan] = {}
         self._counted: dict[str, int] = {}  # the frequencies in the segments, which never change
 
@@ -97,11 +97,6 @@ class TextIndex:
     def total_length(self) -> int:
         """The number of terms of all documents."""
         return self._segment_length + self._tail.total_length
-
-    @property
-    def bitmap_count(self) -> int:
-        """The number of posting lists that have a bitmap so far."""
-        return sum(len(source.bitmaps) for source in self._segments)
 
     def search(
         self,
@@ -166,7 +161,7 @@ class TextIndex:
         """The doc values that segments hold for these ascending keys, and the keys they hold without doc values."""
         known: dict[int, DocValues] = {}
         left: list[int] = []
-        for source in self._segments:
+        for source in self.segments:
             first, last = bisect_left(numbers, source.first_key), bisect_right(numbers, source.last_key)
             if first < last:
                 found, others = source.doc_values.find(numbers[first:last])
@@ -183,7 +178,7 @@ class TextIndex:
         if unknown:
             found = [0] * len(unknown)
             hashes = [term_hash(name) for name in unknown]
-            for source in self._segments:
+            for source in self.segments:
                 for place, first, last in source.find_terms(hashes):
                     found[place] += last - first
             counted.update(zip(unknown, found, strict=True))
@@ -196,6 +191,6 @@ class TextIndex:
         plan = self._plans.get(asked)
         if plan is None:
             kept = dict(list(self._plans.items())[-1:])
-            plan = kept[asked] = QueryPlan(query, self._segments, self._tail, k1, b, self._limits)
+            plan = kept[asked] = QueryPlan(query, self.segments, self._tail, k1, b, self._limits)
             self._plans = kept
         return plan

@@ -121,10 +121,6 @@ class VectorTail:
         if left < count:
             self._content = (held[:count][stays], matrix[:count][stays], left)
 
-    def search(self, query: Array, limit: int, among: Keys | None = None) -> tuple[Keys, Doubles]:
-        """Search the tail alone; see `VectorIndex.search`."""
-        return best([self.view(among)], prepare_query(query, self.dimensions), _checked(limit))
-
     def view(self, among: Keys | None = None) -> Nominated:
         """The present rows, or those of the ascending keys `among`. Later changes do not affect the result."""
         held, matrix, count = self._content

@@ -73,7 +73,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self.blocks: OrderedDict[int, Block] = OrderedDict()
 
     def serve(self, connection: sqlite3.Connection) -> None:
         """Define the SQL function `archived(block, seq, 'content' or 'data')` on a connection."""
@@ -90,9 +90,9 @@ class Reader:
     def block(self, connection: Connection, number: int) -> Block:
         """A block by its number, in the state that the connection reads."""
         with self._lock:
-            block = self._blocks.get(number)
+            block = self.blocks.get(number)
             if block is not None:
-                self._blocks.move_to_end(number)
+                self.blocks.move_to_end(number)
                 return block
         row = connection.execute(
             "SELECT CAST(data AS BLOB), raw_bytes, checksum, dictionary FROM blocks WHERE number = ?", (number,)
@@ -104,19 +104,14 @@ class Reader:
             raise DamagedBlock("it does not match its checksum")
         block = Block(data, raw_bytes, _dictionary(connection, dictionary))
         with self._lock:
-            self._blocks[number] = block
-            while len(self._blocks) > _CACHED_BLOCKS:
-                self._blocks.popitem(last=False)
+            self.blocks[number] = block
+            while len(self.blocks) > _CACHED_BLOCKS:
+                self.blocks.popitem(last=False)
         return block
 
     def clear(self) -> None:
         with self._lock:
-            self._blocks.clear()
-
-    def cached(self) -> list[Block]:
-        """The cached blocks, least recently used first."""
-        with self._lock:
-            return list(self._blocks.values())
+            self.blocks.clear()
 
 
 def _dictionary(connection: Connection, number: int) -> zstd.ZstdDict | None:

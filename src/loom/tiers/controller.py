@@ -16,7 +16,7 @@ from loom.forks import ForkedLock
 from loom.settings import Profile
 from loom.storage.contract import Publish, Usage
 from loom.tiers.jobs import Migration, Pressure
-from loom.tiers.migration import Move, TierRules, Tiers
+from loom.tiers.migration import Move, Observer, TierRules, Tiers
 from loom.tiers.monitor import Measure, Monitor
 from loom.tiers.preload import AccessPattern
 from loom.tiers.quotas import QuotaWatch
@@ -50,7 +50,7 @@ _JUDGED_ORIGINALS = 16_000
 _CHANGED = 0.05
 
 
-class TierController:
+class TierController(Observer):
     """Monitors the tiers of one node, and tunes, forecasts and preloads if the settings enable it.
 
     Nothing moves before `attach` was called.

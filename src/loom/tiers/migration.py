@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,8 +117,8 @@ class Move(StrEnum):
     DEMOTION = "demotion"
 
 
-class Observer(Protocol):
-    """Receives the events of the tiers."""
+class Observer:
+    """Receives the events of the tiers, and ignores those that a subclass does not handle."""
 
     def changed(self, peaks: Mapping[str, int], totals: Mapping[str, Usage], rules: TierRules) -> None:
         """Called after a commit with moves: the peaks and the totals of each tier but the window."""
@@ -182,9 +182,9 @@ class Tiers:
         self.node = node
         self.counter = counter
         self._state = _State(None, settings, TierRules.of(settings))
-        self._observer = observer
+        self._observer = observer or Observer()
         self._tuning: Tuning | None = None
-        self._recent: dict[int, Record] = {}
+        self.cached: dict[int, Record] = {}  # the records of the window that this process holds, by number
 
     # -- the rules ----------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Tiers:
     def window(self) -> dict[int, int]:
         """Number and size of each record in the window, oldest first. Records outside it leave the cache."""
         held = dict(reversed(self.store.window(self.node)))
-        self._recent = {number: record for number, record in self._recent.items() if number in held}
+        self.cached = {number: record for number, record in self.cached.items() if number in held}
         return held
 
     def recent(self, numbers: Iterable[int]) -> dict[int, Record]:
@@ -237,19 +237,14 @@ class Tiers:
         Every prompt reads them. The cache needs no check: a record never changes, and a superseded or forgotten one
         is no longer in the window.
         """
-        wanted, known = [*numbers], self._recent
+        wanted, known = [*numbers], self.cached
         read = self.store.records([number for number in wanted if number not in known])
-        self._recent = known | read
+        self.cached = known | read
         return {number: known[number] for number in wanted if number in known} | read
-
-    @property
-    def cached(self) -> Mapping[int, Record]:
-        """The records of the window that this process holds in memory, by sequence number."""
-        return self._recent
 
     def clear_cache(self) -> None:
         """Drop the records that this process holds in memory."""
-        self._recent = {}
+        self.cached = {}
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -300,8 +295,7 @@ class Tiers:
             places = self._places(transaction, written, placed)
         if room is not None:
             self.notify_rebalanced(room)
-            if self._observer is not None:
-                self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
+            self._observer.admitted(sum(draft.tokens for one, draft in arrivals if rules.admits(one.importance)))
         return [
             Receipt(one.id, place, draft.tokens, one.version, one.created, self._note(one, draft, place, tier, rules))
             for one, draft, place in zip(written, placed, places, strict=True)
@@ -475,8 +469,7 @@ class Tiers:
             hits = [one not in missing or one in recent for one in records]
             for hit in hits:
                 self.store.count_lookup(self.node, L2, hit)
-            if self._observer is not None:
-                self._observer.looked_up(hits.count(True), hits.count(False))
+            self._observer.looked_up(hits.count(True), hits.count(False))
         if missing and not self.store.read_only:
             started = time.perf_counter()
             with self.store.transaction() as transaction:
@@ -762,7 +755,7 @@ class Tiers:
         started = time.perf_counter()
         victims = self._victims(transaction, tier, excess, rules, share)
         count = self._send_down(transaction, victims, tier, "full", rules)
-        if tier is L2 and self._observer is not None:
+        if tier is L2:
             self._observer.took(Move.DEMOTION, time.perf_counter() - started)
         return count
 
@@ -872,21 +865,18 @@ class Tiers:
     def notify_promoted(self, promoted: PromotedRecords, started: float) -> None:
         """Tell the observer of a committed promotion that began at `started` (`time.perf_counter`)."""
         if promoted.moved:
-            if self._observer is not None:
-                self._observer.took(Move.PROMOTION, time.perf_counter() - started)
-                self._observer.admitted(promoted.tokens)
+            self._observer.took(Move.PROMOTION, time.perf_counter() - started)
+            self._observer.admitted(promoted.tokens)
             self.notify_rebalanced(promoted.room)
 
     def notify_compacted(self) -> None:
         """Tell the observer the totals after the commits of a compaction."""
-        if self._observer is not None:
-            self._observer.changed({}, self.store.totals(self.node), self.rules())
+        self._observer.changed({}, self.store.totals(self.node), self.rules())
 
     @step("tiers.notify_rebalanced")
     def notify_rebalanced(self, room: RebalanceResult) -> None:
         """Tell the observer of committed moves. Call it after the commit, because an observer may write."""
-        if self._observer is not None:
-            self._observer.changed(room.peaks, room.totals, room.rules)
+        self._observer.changed(room.peaks, room.totals, room.rules)
 
 
 def _oldest(arrivals: Mapping[int, int], tokens: int, count: int) -> list[tuple[int, int]]:

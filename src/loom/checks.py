@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loom.errors import InvalidInput
 
@@ -24,10 +24,13 @@ __all__ = [
     "checked_path",
     "checked_text",
     "checked_whole",
+    "if_given",
 ]
 
 _Member = TypeVar("_Member", bound=StrEnum)
 _Item = TypeVar("_Item")
+_Rest = ParamSpec("_Rest")
+_Checked = TypeVar("_Checked")
 
 
 def checked_whole(value: int, name: str, least: int = 0) -> int:
@@ -44,6 +47,17 @@ def checked_number(value: float, name: str, least: float = -math.inf, most: floa
         limits = f" from {least:g}" * (least > -math.inf) + f" to {most:g}" * (most < math.inf)
         raise InvalidInput(f"{name} must be a number{limits}, not {value!r}")
     return value
+
+
+def if_given(
+    check: Callable[Concatenate[_Item, _Rest], _Checked],
+    value: _Item | None,
+    /,
+    *rest: _Rest.args,
+    **more: _Rest.kwargs,
+) -> _Checked | None:
+    """Return the result of a check, or None for None, which stands for an argument that was left out."""
+    return None if value is None else check(value, *rest, **more)
 
 
 def checked_text(value: Any, name: str) -> str:

@@ -71,6 +71,11 @@ def value_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def error_text(error: Exception) -> str:
+    """Return an error as text: its type, and its message if it has one."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 # --- ids -----------------------------------------------------------------------------------------------
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: ASCII order is numeric order
@@ -161,8 +166,27 @@ _AS_CREATED = datetime.min.replace(tzinfo=UTC)
 _MAX_DEPTH = 100
 
 
+class Plain:
+    """The base of dataclasses that can be converted to plain data and back."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return this record as JSON values; `from_dict` makes an equal record from them."""
+        return as_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Make a record from the values that `to_dict` returned, without sharing objects with them.
+
+        A missing field has its default. An unknown field, a missing field without a default, a value of a wrong type
+        or a time without an offset raises `InvalidInput`.
+        """
+        return from_plain(cls, data)
+
+
 @dataclass(slots=True)
-class Task:
+class Task(Plain):
     """A request, event or answer between agents. Mutable: the node that executes it fills in the outcome.
 
     Times must be aware and are stored in UTC; `updated_at` starts as `created_at` and is updated by the caller. A
@@ -216,30 +240,6 @@ class Task:
             "updated_at": checked_time(self.updated_at, "updated_at").isoformat(),
             "metadata": _json_copy(self.metadata, "metadata"),
         }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Task:
-        """Make a task from `data`, without sharing objects with it.
-
-        A missing field has its default (a new id, the current time). An unknown field, a value of a wrong type or a
-        time without an offset raises `InvalidInput`.
-        """
-        return from_plain(cls, data)
-
-
-class Plain:
-    """The base of dataclasses that can be converted to plain data and back."""
-
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return this record as JSON values; `from_dict` makes an equal record from them."""
-        return as_plain(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make a record from the values that `to_dict` returned."""
-        return from_plain(cls, data)
 
 
 # --- agents --------------------------------------------------------------------------------------------
@@ -324,8 +324,8 @@ class Ready:
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, Self]:
+        yield from ()
         return self
-        yield
 
 
 class ReadyList(Ready, list[_Item]):

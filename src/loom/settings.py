@@ -490,23 +490,13 @@ def load_settings(
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     notes: list[str] = []
     from_file, in_folder = _file_layer(environment, file, leave_out_refused, notes)
-    layers = [
-        from_file,
-        _from_environment(environment, notes),
-        _layer(given.items(), "argument"),
-    ]
-    found: dict[str, tuple[Any, str]] = {}
-    for layer in layers:  # a later layer takes precedence
-        found.update(layer)
+    found = {**from_file, **_from_environment(environment, notes), **_layer(given.items(), "argument")}
     if in_folder is not None and not is_trusted(".", in_folder, environment):
         _refuse_addresses(found, leave_out_refused, notes)
     profile = PROFILES[found["profile"][0] if "profile" in found else _LOOM.name]
-    values = {name: getattr(profile, name) for name in _FROM_PROFILE}
-    sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(_FROM_PROFILE, f"profile {profile.name}")
-    for name, (value, source) in found.items():
-        values[name] = value
-        sources[name] = source
-    return Settings(**values, sources=sources, notes=tuple(notes))
+    layers = {name: (getattr(profile, name), f"profile {profile.name}") for name in _FROM_PROFILE} | found
+    sources = dict.fromkeys(SETTINGS, "default") | {name: source for name, (_, source) in layers.items()}
+    return Settings(**{name: value for name, (value, _) in layers.items()}, sources=sources, notes=tuple(notes))
 
 
 _TRUST_IT = (

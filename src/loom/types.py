@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Self, TypedDict
 
-from loom.checks import checked_items, checked_member, checked_number
+from loom.checks import checked_items, checked_member, checked_number, if_given
 from loom.protocol import Plain, Ready, Task, as_plain, from_plain, new_id, utc_now, value_text
 from loom.storage.contract import Record
 from loom.text.entities import NAMES
@@ -226,8 +226,7 @@ class Fact(Plain):
         checked_number(self.confidence, "confidence", 0.0, 1.0)
         self.fact_type = checked_member(FactType, self.fact_type, "fact_type")
         self.tags = checked_items(self.tags, str, "Fact", "tags")
-        if self.importance is not None:
-            checked_number(self.importance, "importance", 0.0, 1.0)
+        if_given(checked_number, self.importance, "importance", 0.0, 1.0)
 
 
 class InstructionKind(_AnyCase):
@@ -285,8 +284,8 @@ class MemoryQuery:
     def __post_init__(self) -> None:
         # A misspelt filter must not look like an empty result.
         for name, kind in (("tier", MemoryTier), ("type", MemoryType)):
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else checked_member(kind, value, name))
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, checked_member(kind, getattr(self, name), name))
         checked_number(self.min_importance, "min_importance", 0.0, 1.0)
 
 

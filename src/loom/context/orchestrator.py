@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 
-from loom.checks import checked_instance, checked_list, checked_number, checked_object
+from loom.checks import checked_instance, checked_list, checked_number, checked_object, if_given
 from loom.context.allocation import (
     FOCUS_LOWER_BOUND,
     BudgetAllocation,
@@ -318,14 +318,10 @@ class ContextOrchestrator:
         layouts: LayoutStore | None = None,
         prefix_policy: PrefixPolicy | None = None,
     ) -> None:
-        if token_counter is not None:
-            checked_object(token_counter, "token_counter", "count", "safe_count_messages")
-        if config is not None:
-            checked_instance(config, BudgetConfig, "config")
-        if prefix_policy is not None:
-            checked_instance(prefix_policy, PrefixPolicy, "prefix_policy")
-        if layouts is not None:
-            checked_object(layouts, "layouts", "load", "rewrite")
+        if_given(checked_object, token_counter, "token_counter", "count", "safe_count_messages")
+        if_given(checked_instance, config, BudgetConfig, "config")
+        if_given(checked_instance, prefix_policy, PrefixPolicy, "prefix_policy")
+        if_given(checked_object, layouts, "layouts", "load", "rewrite")
         self._counter = default_counter() if token_counter is None else token_counter
         self._sources: list[ContextSource] = []
         if shared_pool is not None:

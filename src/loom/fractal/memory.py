@@ -15,7 +15,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from loom.checks import checked_mapping, checked_member, checked_object, checked_text, checked_whole
+from loom.checks import checked_mapping, checked_member, checked_object, checked_text, checked_whole, if_given
 from loom.errors import InvalidInput, NotPermitted, SettingsConflict
 from loom.protocol import Closing
 
@@ -214,8 +214,7 @@ class Scopes:
         """Write the next version of a key, with `expected_version` (0: must not exist) only if it matches."""
         known = known_scope(scope)
         checked_version(expected_version)
-        if metadata is not None:
-            checked_mapping(metadata, "the metadata of write()")
+        if_given(checked_mapping, metadata, "the metadata of write()")
         if metadata and not _NOTES.isdisjoint(metadata):
             raise InvalidInput(f"the names {', '.join(sorted(_NOTES))} in metadata are kept for syncing")
         store, owner = self._writable_place(key, known)
@@ -390,8 +389,7 @@ def checked_key(key: object) -> str:
 
 def checked_version(version: int | None) -> None:
     """Raise `InvalidInput` for an expected version that no entry can have."""
-    if version is not None:
-        checked_whole(version, "expected_version")
+    if_given(checked_whole, version, "expected_version")
 
 
 def checked_limit(limit: object) -> None:
@@ -469,12 +467,8 @@ def _scopes_of(memory: Scoped) -> Scopes:
 class ScopedMemory:
     """The verbs of `Scopes` as awaitable methods."""
 
-    _scopes: Scopes
-
-    @property
-    def scopes(self) -> Scopes:
-        """The scopes of this node, for use without an event loop."""
-        return self._scopes
+    scopes: Scopes
+    """The scopes of this node, for use without an event loop."""
 
     write = awaited(_scopes_of, Scopes.write)
     read = awaited(_scopes_of, Scopes.read)
@@ -534,7 +528,7 @@ class FractalMemory(ScopedMemory, Closing):
         self.base_memory = base_memory
         self.parent_memory = parent_memory
         try:
-            self._scopes = Scopes(node_id, store, parent, policies=policies, reconfigure=reconfigure)
+            self.scopes = Scopes(node_id, store, parent, policies=policies, reconfigure=reconfigure)
         except BaseException:
             self.close()
             raise
@@ -542,7 +536,7 @@ class FractalMemory(ScopedMemory, Closing):
     @property
     def node_id(self) -> str:
         """The name of the node."""
-        return self._scopes.node_id
+        return self.scopes.node_id
 
     def close(self) -> None:
         """Close the store if this object opened it. Safe to call twice."""

@@ -39,16 +39,11 @@ class MemorySyncManager:
     """
 
     def __init__(self, memory: Scoped, resolver: ConflictResolver | None = None) -> None:
-        self._memory = memory
+        self.memory = memory
         self._resolver = resolver
         self._lock = Lock()
         self._looked_up_to: dict[int, int] = {}
         self._told: dict[str, tuple[str, int]] = {}
-
-    @property
-    def memory(self) -> Scoped:
-        """The memory of the synced node."""
-        return self._memory
 
     async def write_with_version_check(
         self, key: str, content: Any, expected_version: int, scope: MemoryScope | str = _SHARED
@@ -56,7 +51,7 @@ class MemorySyncManager:
         """Write if the key is at this version (0: does not exist), else raise `VersionConflictError`."""
         if expected_version is None:
             raise InvalidInput("a version check needs the version that is expected; 0 for a key that must not exist")
-        return await in_thread(self._memory.scopes.write, key, content, scope, expected_version=expected_version)
+        return await in_thread(self.memory.scopes.write, key, content, scope, expected_version=expected_version)
 
     async def sync_from_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
         """Return the shared values of ancestors that are new or changed since the last call, last updated first.
@@ -77,7 +72,7 @@ class MemorySyncManager:
     # -- down -------------------------------------------------------------------------------------------
 
     def _from_parent(self, resolver: ConflictResolver | None) -> list[MemoryEntry]:
-        scopes = self._memory.scopes
+        scopes = self.memory.scopes
         found = self._news(scopes)
         if resolver is not None:
             found += filter(None, [self._reconcile(scopes, key, resolver) for key in _shared_keys(scopes)])
@@ -127,7 +122,7 @@ class MemorySyncManager:
     # -- up ---------------------------------------------------------------------------------------------
 
     def _to_parent(self, resolver: ConflictResolver | None) -> list[MemoryEntry]:
-        scopes = self._memory.scopes
+        scopes = self.memory.scopes
         if scopes.parent is None:
             return []
         if not scopes.policies[_SHARED].propagates_up:

@@ -62,22 +62,22 @@ class LoomMemory(MemoryVerbs):
     @property
     def l1(self) -> TokenBudgetLayer:
         """The recent tier."""
-        return TokenBudgetLayer(self._tiers, self._drafter)
+        return TokenBudgetLayer(self.tiers, self.drafter)
 
     @property
     def l2(self) -> PriorityTokenLayer:
         """The working tier."""
-        return PriorityTokenLayer(self._tiers, self._drafter)
+        return PriorityTokenLayer(self.tiers, self.drafter)
 
     @property
     def l3(self) -> SummaryLayer:
         """The archive."""
-        return SummaryLayer(self._tiers, self._drafter)
+        return SummaryLayer(self.tiers, self.drafter)
 
     @property
     def l4(self) -> KnowledgeLayer:
         """The knowledge tier."""
-        return KnowledgeLayer(self._tiers, self._drafter)
+        return KnowledgeLayer(self.tiers, self.drafter)
 
     @property
     def layers(self) -> Mapping[MemoryTier, MemoryLayer[Any]]:
@@ -87,22 +87,22 @@ class LoomMemory(MemoryVerbs):
     @property
     def l1_token_budget(self) -> int:
         """The most tokens that L1 holds."""
-        return self._tiers.rules().budgets[MemoryTier.L1]
+        return self.tiers.rules().budgets[MemoryTier.L1]
 
     @property
     def l2_token_budget(self) -> int:
         """The most tokens that L2 holds."""
-        return self._tiers.rules().budgets[MemoryTier.L2]
+        return self.tiers.rules().budgets[MemoryTier.L2]
 
     @property
     def l3_token_budget(self) -> int:
         """The most tokens that L3 holds."""
-        return self._tiers.rules().budgets[MemoryTier.L3]
+        return self.tiers.rules().budgets[MemoryTier.L3]
 
     @property
     def l4_token_budget(self) -> int:
         """The most tokens that are resident in L4."""
-        return self._tiers.rules().budgets[MemoryTier.L4]
+        return self.tiers.rules().budgets[MemoryTier.L4]
 
     # -- remembering -----------------------------------------------------------------------------------
 
@@ -122,8 +122,8 @@ class LoomMemory(MemoryVerbs):
         """
         checked_instance(task, Task, "the task of add_task()")
         attributes = NO_ATTRIBUTES._replace(importance=importance, session_id=session_id)
-        draft = self._drafter.task(task, None, attributes)
-        return self._tiers.write(
+        draft = self.drafter.task(task, None, attributes)
+        return self.tiers.write(
             [draft], None if tier is None else known_tier(tier), on_oversize=on_oversize, again=tier is not None
         )[0]
 
@@ -160,10 +160,10 @@ class LoomMemory(MemoryVerbs):
             None,
         )
         data = {"fact_type": str(known.fact_type), "confidence": known.confidence, "tags": known.tags}
-        draft = self._drafter.text(
+        draft = self.drafter.text(
             checked_text(known.content, "add_fact"), known.id, attributes, data, revises=True, keep_data=True
         )
-        return self._tiers.write([draft._replace(sources=tuple(origins))], MemoryTier.L4)[0]
+        return self.tiers.write([draft._replace(sources=tuple(origins))], MemoryTier.L4)[0]
 
     # -- finding again ---------------------------------------------------------------------------------
 
@@ -194,10 +194,10 @@ class LoomMemory(MemoryVerbs):
 
     def access_record(self, id: str) -> AccessRecord | None:
         """The uses of a memory by this node; None if there is no such memory. Reading this is not a use."""
-        record = self._store.get(checked_id("access_record", id))
+        record = self.store.get(checked_id("access_record", id))
         if record is None:
             return None
-        access = self._store.accesses([record.seq], self._node).get(record.seq)
+        access = self.store.accesses([record.seq], self.node_id).get(record.seq)
         if access is None:
             return AccessRecord((), 0)
         return AccessRecord(
@@ -211,7 +211,7 @@ class LoomMemory(MemoryVerbs):
         wanted: str | None = checked_id("get_call_chain", task_id)
         while wanted and wanted not in seen:
             seen.add(wanted)
-            record = self._store.get(wanted)
+            record = self.store.get(wanted)
             if record is None:
                 break
             task = record_as_task(record)
@@ -225,7 +225,7 @@ class LoomMemory(MemoryVerbs):
 
         The list may be awaited, which changes nothing.
         """
-        wanted = Filter(node=self._node, session_id=session_id)
+        wanted = Filter(node=self.node_id, session_id=session_id)
         asked = limit
         while True:
             hits = self.recall(query, limit=asked, wanted=wanted)
@@ -244,31 +244,31 @@ class LoomMemory(MemoryVerbs):
     def promote_tasks(self) -> MoveCounts:
         """Move records between the tiers now: L1 to L2, L2 to L3, L3 to L4. The documents call these moves away
         from the prompt "promote". Every write does so by itself."""
-        return self._tiers.rebalance()
+        return self.tiers.rebalance()
 
     async def promote_tasks_async(self) -> MoveCounts:
         """Do the same, and wait until everything is embedded and indexed, so that L4 can be searched by meaning."""
         import asyncio
 
         moved = await asyncio.to_thread(self.promote_tasks)
-        await asyncio.to_thread(self._store.flush)
+        await asyncio.to_thread(self.store.flush)
         return moved
 
     @property
     def quotas(self) -> Mapping[MemoryTier, LayerQuota]:
         """The limits of each tier: hard (never exceeded), soft (where work begins) and warning."""
-        return quotas_of(self._tiers.rules())
+        return quotas_of(self.tiers.rules())
 
     def check_quota(self, tier: MemoryTier | str, incoming: int) -> QuotaCheck:
         """Whether a tier has room for this many more tokens, or must evict records or refuse."""
         known = known_tier(tier)
-        return check_quota(known, self.layers[known].token_usage, incoming, self._tiers.rules())
+        return check_quota(known, self.layers[known].token_usage, incoming, self.tiers.rules())
 
     def segments(self) -> Segments:
         """The residents of the working tier in its hot, warm and cold part."""
-        rules = self._tiers.rules()
+        rules = self.tiers.rules()
         return segments(
-            self._store.residents(self._node, MemoryTier.L2),
+            self.store.residents(self.node_id, MemoryTier.L2),
             rules.budgets[MemoryTier.L2],
             rules.profile.eviction,
             rules.profile.eviction_weights,
@@ -276,14 +276,14 @@ class LoomMemory(MemoryVerbs):
 
     def get_counters(self) -> LayerCounters:
         """The content of the tiers in the terms of document 004: focus, working, archive, rag."""
-        usage, quotas, parts = self._store.usage(self._node), self.quotas, self.segments()
+        usage, quotas, parts = self.store.usage(self.node_id), self.quotas, self.segments()
         recent, working, archive, knowledge = (usage.get(tier, Usage()) for tier in MemoryTier)
         sizes = [sum(one.tokens for one in part) for part in parts]
         return LayerCounters(
             FocusCounters(recent.tokens, quotas[MemoryTier.L1]),
             WorkingCounters(sum(sizes), quotas[MemoryTier.L2], WorkingSegments(*sizes), working.hits, working.misses),
             ArchiveCounters(
-                self._store.original_tokens(self._node, MemoryTier.L3), archive.tokens, quotas[MemoryTier.L3]
+                self.store.original_tokens(self.node_id, MemoryTier.L3), archive.tokens, quotas[MemoryTier.L3]
             ),
-            RagCounters(knowledge.tokens, quotas[MemoryTier.L4], self._store.stats()["vectors"]),
+            RagCounters(knowledge.tokens, quotas[MemoryTier.L4], self.store.stats()["vectors"]),
         )

@@ -106,16 +106,13 @@ class Derivation:
     ) -> None:
         self._store = store
         self._tiers = tiers
+        self.node = tiers.node
         self._standing = standing
         self._extractor = extractor
         self._compactor = compactor
         self._embedder = embedder
         self._compacted_at: float | None = None
         self._unanswered: dict[int, int] = {}  # how often a model failed at a record, by sequence number
-
-    @property
-    def node(self) -> str:
-        return self._tiers.node
 
     # -- in the background -----------------------------------------------------------------------------
 

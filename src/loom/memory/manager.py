@@ -34,7 +34,7 @@ class MemoryManager(LoomMemory, ScopedMemory):
     LOCAL belongs to the node. SHARED is written by a node and read as INHERITED by all nodes below it, always in its
     current version; they cannot write it. GLOBAL is common to the whole tree. A child without its own store uses its
     parent's, and without its own `shared_pool` its parent's pool. `policies` restrict this for a whole tree, and are
-    given at its root.
+    given at its root. `sync_manager` syncs with the `parent`.
     """
 
     def __init__(
@@ -63,10 +63,12 @@ class MemoryManager(LoomMemory, ScopedMemory):
             if store is parent.store and (node_id is None or node_id == parent.node_id):
                 raise InvalidInput(f"a child needs a node_id other than its parent's {parent.node_id!r}")
         super().__init__(node_id, store=store, **options)
-        self._parent = parent
-        self._pool = parent.shared_pool if shared_pool is None and parent is not None else shared_pool
+        self.parent = parent
+        self.shared_pool: SharedMemoryPool | None = (
+            parent.shared_pool if shared_pool is None and parent is not None else shared_pool
+        )
         try:
-            self._scopes = Scopes(
+            self.scopes = Scopes(
                 self.node_id,
                 self.store,
                 None if parent is None else parent.scopes,
@@ -76,31 +78,15 @@ class MemoryManager(LoomMemory, ScopedMemory):
         except BaseException:
             self.close()
             raise
-        self._sync = MemorySyncManager(self)
-
-    @property
-    def parent(self) -> MemoryManager | None:
-        """The manager above this one, if any."""
-        return self._parent
+        self.sync_manager = MemorySyncManager(self)
 
     @property
     def root(self) -> MemoryManager:
         """The root of this manager's tree."""
         found = self
-        while found._parent is not None:
-            found = found._parent
+        while found.parent is not None:
+            found = found.parent
         return found
-
-    @property
-    def shared_pool(self) -> SharedMemoryPool | None:
-        """The pool that this node's team shares: its own, or the nearest one above."""
-        return self._pool
-
-    @property
-    def sync_manager(self) -> MemorySyncManager:
-        """The object that syncs with the parent, for `write_with_version_check`, `sync_from_parent` and
-        `sync_to_parent`."""
-        return self._sync
 
     @property
     def _loom_memory(self) -> Self:
@@ -119,16 +105,16 @@ class MemoryManager(LoomMemory, ScopedMemory):
         self, key: str, content: Any, expected_version: int, scope: MemoryScope | str = MemoryScope.SHARED
     ) -> MemoryEntry:
         """Write only if the key still has this version (0: it does not exist); else raise `VersionConflictError`."""
-        return await self._sync.write_with_version_check(key, content, expected_version, scope)
+        return await self.sync_manager.write_with_version_check(key, content, expected_version, scope)
 
     async def sync_from_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
         """The shared values of the nodes above that are new or changed since the last call; see
         `MemorySyncManager`."""
-        return await self._sync.sync_from_parent(resolver)
+        return await self.sync_manager.sync_from_parent(resolver)
 
     async def sync_to_parent(self, resolver: ConflictResolver | None = None) -> list[MemoryEntry]:
         """Pass this node's shared values to its parent; see `MemorySyncManager`."""
-        return await self._sync.sync_to_parent(resolver)
+        return await self.sync_manager.sync_to_parent(resolver)
 
     # -- asking ----------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from loom.checks import checked_instance, checked_mapping, checked_object, checked_whole
+from loom.checks import checked_instance, checked_mapping, checked_object, checked_whole, if_given
 from loom.errors import Closed, InvalidInput, VersionConflictError
 from loom.fractal.memory import checked_key, checked_limit, checked_version, in_thread
 from loom.protocol import Closing, Task
@@ -115,8 +115,7 @@ class SharedMemoryPool(Closing):
         """
         checked_key(key)
         checked_version(expected_version)
-        if metadata is not None:
-            checked_mapping(metadata, "the metadata of write()")
+        if_given(checked_mapping, metadata, "the metadata of write()")
         writer = checked_instance(writer_id, str, "writer_id")
         entry = await self._backend.run(lambda: self._backend.put(key, content, writer, expected_version, metadata))
         await self._tell("shared_pool.write", key, entry.version, writer)

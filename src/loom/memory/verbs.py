@@ -25,6 +25,7 @@ from loom.checks import (
     checked_object,
     checked_path,
     checked_whole,
+    if_given,
 )
 from loom.drafts import Attributes, AttributeValues, Drafter, Rememberable, attributes_of, checked_text
 from loom.errors import Closed, InvalidInput, LoomError, NotFound, OverBudget, SettingsConflict
@@ -150,6 +151,11 @@ class MemoryVerbs(Closing):
     `store` is a store to share (it stays open when this memory closes), a path, or None for a memory in this process.
     Settings that are not given come from the environment, a TOML file, the memory file or the profile. Use it as a
     context manager, or call `close()`.
+
+    The parts of a memory are `node_id`, the node whose memory it is; `store`, to share with a pool or another node;
+    `counter`, the token counter; `embedder`, None if recall is by words alone; `drafter`, which makes drafts of
+    records for this node; `tiers`, for writing into them and moving between them; and `migration`, promotions and
+    demotions as jobs: triggers, pressure and the queue.
     """
 
     _elsewhere = "open its file there: loom.open(path)"
@@ -198,7 +204,7 @@ class MemoryVerbs(Closing):
         _check_options(type(self).__name__, settings)
         loaded = load_settings(settings, file=config)
         self._owns_store = store is None or isinstance(store, str | Path)
-        self._store: Store = (
+        self.store: Store = (
             _open_store(store, loaded, clock, all_namespaces)
             if store is None or isinstance(store, str | Path)
             else checked_store(store)
@@ -207,39 +213,39 @@ class MemoryVerbs(Closing):
         self._warming: threading.Thread | None = None
         try:
             counters = counters_by_name() | ({} if token_counter is None else {token_counter.name: token_counter})
-            self._store.count_with({name: counter.limit_count for name, counter in counters.items()})
-            self._node = loaded.node_id
-            self._controller = TierController(self._node, event_bus)
-            self.verdicts = Feedback(self._store, self._node)
+            self.store.count_with({name: counter.limit_count for name, counter in counters.items()})
+            self.node_id = loaded.node_id
+            self._controller = TierController(self.node_id, event_bus)
+            self.verdicts = Feedback(self.store, self.node_id)
 
             def tiers_under(agreed: Settings) -> Tiers:
                 counter = counter_by_name(agreed.counter) if token_counter is None else token_counter
-                return Tiers(self._store, self._node, agreed, counter, self._controller)
+                return Tiers(self.store, self.node_id, agreed, counter, self._controller)
 
-            self._tiers = tiers_under(_agree(self._store, loaded, reconfigure, tiers_under))
-            self._counter = self._tiers.counter
-            self._embedder = _choose_embedder(self._store, loaded, given, reconfigure)
-            self._drafter = Drafter(
-                self._node, self._counter, self._store.clock, sanitizer, counts_later=self._store.counts_later
+            self.tiers = tiers_under(_agree(self.store, loaded, reconfigure, tiers_under))
+            self.counter = self.tiers.counter
+            self.embedder = _choose_embedder(self.store, loaded, given, reconfigure)
+            self.drafter = Drafter(
+                self.node_id, self.counter, self.store.clock, sanitizer, counts_later=self.store.counts_later
             )
-            self._mirror = None if vector_store is None else _mirror_of(self._store, vector_store)
+            self._mirror = None if vector_store is None else _mirror_of(self.store, vector_store)
         except BaseException:
             if self._owns_store:
-                self._store.close()
+                self.store.close()
             raise
-        self._migration = Migration(self._tiers)
-        self._store.retry_jobs(self._migration.kind, COUNT, RETAIN, DERIVE, RESTORE, COMPACT, MERGE)
-        self._store.add_chore(self._migration, self._migration.work)
-        self._controller.attach(self._tiers, self._migration)
+        self.migration = Migration(self.tiers)
+        self.store.retry_jobs(self.migration.kind, COUNT, RETAIN, DERIVE, RESTORE, COMPACT, MERGE)
+        self.store.add_chore(self.migration, self.migration.work)
+        self._controller.attach(self.tiers, self.migration)
         if self._controller.is_active:
-            self._store.add_chore(self._controller, self._controller.work)
+            self.store.add_chore(self._controller, self._controller.work)
         self._reranker = reranker
         self._llm = llm
         self._compaction = compaction
         self._asked: tuple[tuple[str, Vector | None], ...] = ()
-        if self._tiers.settings.derive:
+        if self.tiers.settings.derive:
             # The deriving modules are loaded later: opening does not wait for them.
-            self._store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
+            self.store.add_chore(self, lambda publish, thorough: self.derivation.work(publish, thorough))
         if event_bus is not None:
             self._subscription = event_bus.register_handler("*", self._on_task, blocking=True)
         if warm_up:
@@ -249,44 +255,9 @@ class MemoryVerbs(Closing):
     # -- parts ----------------------------------------------------------------------------
 
     @property
-    def node_id(self) -> str:
-        """The node whose memory this is."""
-        return self._node
-
-    @property
-    def store(self) -> Store:
-        """The store underneath, to share with a pool or another node."""
-        return self._store
-
-    @property
     def settings(self) -> Settings:
         """The settings in force. `settings.explain()` says where each came from."""
-        return self._tiers.settings
-
-    @property
-    def counter(self) -> TokenCounter:
-        """The token counter."""
-        return self._counter
-
-    @property
-    def embedder(self) -> EmbeddingProvider | None:
-        """The embedder of this process; None if recall is by words alone."""
-        return self._embedder
-
-    @property
-    def drafter(self) -> Drafter:
-        """Makes drafts of records for this node."""
-        return self._drafter
-
-    @property
-    def tiers(self) -> Tiers:
-        """The tiers as a whole: writing into them and moving between them."""
-        return self._tiers
-
-    @property
-    def migration(self) -> Migration:
-        """Promotions and demotions as jobs: triggers, pressure and the queue."""
-        return self._migration
+        return self.tiers.settings
 
     @property
     def monitor(self) -> Monitor:
@@ -299,8 +270,8 @@ class MemoryVerbs(Closing):
         from loom.knowledge.summarizer import Summarizer
         from loom.memory.compaction import MemoryCompactor
 
-        summarizer = Summarizer(self._llm, token_counter=self._counter)
-        return MemoryCompactor(self._compaction, self, self._counter, summarizer=summarizer)
+        summarizer = Summarizer(self._llm, token_counter=self.counter)
+        return MemoryCompactor(self._compaction, self, self.counter, summarizer=summarizer)
 
     @made_once
     def derivation(self) -> Derivation:
@@ -309,14 +280,14 @@ class MemoryVerbs(Closing):
         from loom.memory.derivation import Derivation
 
         extractor = FactExtractor(self._llm)
-        return Derivation(self._store, self._tiers, extractor, self.compactor, self._embedder, self.standing)
+        return Derivation(self.store, self.tiers, extractor, self.compactor, self.embedder, self.standing)
 
     @made_once
     def standing(self) -> StandingInstructions:
         """The standing instructions of this node: what the user wants later answers to follow."""
         from loom.memory.standing import StandingInstructions
 
-        return StandingInstructions(self._store, self._node, self._counter, self._question_vector)
+        return StandingInstructions(self.store, self.node_id, self.counter, self._question_vector)
 
     # -- remembering -----------------------------------------------------------------------------------
 
@@ -349,8 +320,8 @@ class MemoryVerbs(Closing):
         if isinstance(what, list | tuple):
             if id is not None:
                 raise InvalidInput("one id cannot name a list; give each message its own 'id'")
-            return self._tiers.write([self._drafter.draft(item, None, said) for item in what])
-        return self._tiers.write([self._drafter.draft(what, id, said, count_later=True)])[0]
+            return self.tiers.write([self.drafter.draft(item, None, said) for item in what])
+        return self.tiers.write([self.drafter.draft(what, id, said, count_later=True)])[0]
 
     def update(
         self,
@@ -381,8 +352,8 @@ class MemoryVerbs(Closing):
         is_fact = old.kind == MemoryType.FACT  # the metadata of a fact outlives its wording
         data = old.data if is_fact or text is None else None
         wording = old.content if text is None else checked_text(text, "update")
-        draft = self._drafter.text(wording, id, attributes, data, revises=True)
-        return self._tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
+        draft = self.drafter.text(wording, id, attributes, data, revises=True)
+        return self.tiers.write([draft], MemoryTier.L4 if is_fact else None)[0]
 
     def _on_task(self, task: Task) -> None:
         """Store a task from the bus. The same task is stored only once; this memory's own alarms are ignored.
@@ -394,13 +365,13 @@ class MemoryVerbs(Closing):
         named = {task.source_agent, task.target_agent} - {""}
         try:
             # Look up the names, because a tree may have a thousand nodes, each of which receives every task.
-            if self._node in named or not any(self._store.settings(name) for name in named):
+            if self.node_id in named or not any(self.store.settings(name) for name in named):
                 self.remember(task)
         except Closed:
             subscription, self._subscription = self._subscription, None
             if subscription is not None:
                 subscription.cancel()
-                log.warning("node %s stops listening to its bus: its store was closed", self._node)
+                log.warning("node %s stops listening to its bus: its store was closed", self.node_id)
 
     # -- finding again ---------------------------------------------------------------------------------
 
@@ -491,8 +462,7 @@ class MemoryVerbs(Closing):
     ) -> Explanation:
         """Recall with a full explanation: see `loom.recall`."""
         checked_id("search", question, "a question")
-        if weights is not None:
-            checked_instance(weights, Weights, "search(weights=)")
+        if_given(checked_instance, weights, Weights, "search(weights=)")
         checked_whole(seeds, "search(seeds=)")
         if wanted is None or wanted == _ANYTHING:
             wanted = _NOT_DERIVED
@@ -500,17 +470,17 @@ class MemoryVerbs(Closing):
             wanted = replace(wanted, derived=False)
         started = time.perf_counter()
         found = recall(
-            self._store,
+            self.store,
             question,
             limit=limit,
             wanted=wanted,
-            embedder=self._embedder,
+            embedder=self.embedder,
             embed=self._question_vector,
             weights=weights or self.verdicts.weights,
             min_score=min_score,
             diversity=diversity,
             reranker=self._reranker if reranker is None else reranker,
-            node=self._node,
+            node=self.node_id,
             seeds=seeds,
             standing=self._standing_turns(question),
             explain=explain,
@@ -523,7 +493,7 @@ class MemoryVerbs(Closing):
         """The turns in which the user gave instructions whose condition a question meets: sequence numbers with
         strengths."""
         # Without instructions, no module is imported: a fork during an import would leave the child waiting.
-        if not self._store.sizes(self._node, STANDING) or asks_about_the_past(question):
+        if not self.store.sizes(self.node_id, STANDING) or asks_about_the_past(question):
             return {}
         applying = self.standing.applying(question)
         if not applying:
@@ -533,7 +503,7 @@ class MemoryVerbs(Closing):
     def _nearest(self) -> Nearest | None:
         """The candidates of the caller's own vector store, which is first brought up to date."""
         mirror = self._mirror
-        if mirror is None or self._embedder is None:
+        if mirror is None or self.embedder is None:
             return None
         try:
             mirror.follow()
@@ -588,15 +558,15 @@ class MemoryVerbs(Closing):
 
     def get(self, id: str) -> Record | None:
         """The newest version of a memory, or None. Counts as a use of it."""
-        record = self._store.get(checked_id("get", id))
+        record = self.store.get(checked_id("get", id))
         if record is not None:
-            self._tiers.use(record.seq)
+            self.tiers.use(record.seq)
             self._controller.used(record.seq, record.session_id)
         return record
 
     def history(self, id: str) -> builtins.list[Record]:
         """Every version of a memory, oldest first; empty if there is no such memory."""
-        return self._store.history(checked_id("history", id))
+        return self.store.history(checked_id("history", id))
 
     def list(
         self,
@@ -613,7 +583,7 @@ class MemoryVerbs(Closing):
         """
         if not filters.keys() & {"kind", "derived", "ids"}:
             filters["derived"] = False
-        return self._store.scan(Filter.of("list", **filters), limit=limit, after=after, newest_first=newest_first)
+        return self.store.scan(Filter.of("list", **filters), limit=limit, after=after, newest_first=newest_first)
 
     def matrix(self) -> dict[tuple[str, str], dict[str, int]]:
         """How many memories are in each cell of the matrix of three dimensions, as states and as events.
@@ -621,10 +591,10 @@ class MemoryVerbs(Closing):
         The keys are the subject ("world", "subject") and the layer ("type", "instance"). World types are usually
         implicit in prompts, so that cell is mostly empty. `list(subject=..., layer=...)` lists a cell.
         """
-        with self._store.reading():
+        with self.store.reading():
             return {
                 (subject, layer): {
-                    flow: self._store.count(Filter(subject=subject, layer=layer, flow=flow))
+                    flow: self.store.count(Filter(subject=subject, layer=layer, flow=flow))
                     for flow in ("state", "event")
                 }
                 for subject, layer in _CELLS
@@ -649,13 +619,13 @@ class MemoryVerbs(Closing):
         """
         kind = None if fact_type is None else checked_member(FactType, fact_type, "fact_type")
         wanted = Filter.of(
-            "facts", node=self._node, kind=str(MemoryType.FACT), session_id=session_id, as_of=as_of, history=history
+            "facts", node=self.node_id, kind=str(MemoryType.FACT), session_id=session_id, as_of=as_of, history=history
         )
         found: builtins.list[Fact] = []
         asked, after = limit, None
         while True:
             if question is None:
-                page = self._store.scan(wanted, limit=limit, after=after)
+                page = self.store.scan(wanted, limit=limit, after=after)
                 records, after = list(page.records), page.next
             else:
                 hits = self.recall(checked_id("facts", question, "a question"), limit=asked, wanted=wanted)
@@ -670,9 +640,9 @@ class MemoryVerbs(Closing):
         self, session_id: str | None = None, *, limit: int = 50, history: bool = False
     ) -> builtins.list[StoredSummary]:
         """The summaries of stretches of dialogue, newest first; with `history`, also withdrawn ones."""
-        wanted = Filter(node=self._node, kind=str(MemoryType.SUMMARY), session_id=session_id, history=history)
-        page = self._store.scan(wanted, limit=limit)
-        return [record_as_summary(record, self._store.neighbours(record.id)[0]) for record in page.records]
+        wanted = Filter(node=self.node_id, kind=str(MemoryType.SUMMARY), session_id=session_id, history=history)
+        page = self.store.scan(wanted, limit=limit)
+        return [record_as_summary(record, self.store.neighbours(record.id)[0]) for record in page.records]
 
     def instructions(
         self,
@@ -698,9 +668,9 @@ class MemoryVerbs(Closing):
         if history:
             if question is not None:
                 raise InvalidInput("instructions() takes a question or history=True, not both")
-            wanted = Filter(node=self._node, kind=str(MemoryType.INSTRUCTION), derived=True, history=True)
-            page = self._store.scan(wanted, limit=limit)
-            found = (record_as_instruction(one, self._store.neighbours(one.id)[0]) for one in page.records)
+            wanted = Filter(node=self.node_id, kind=str(MemoryType.INSTRUCTION), derived=True, history=True)
+            page = self.store.scan(wanted, limit=limit)
+            found = (record_as_instruction(one, self.store.neighbours(one.id)[0]) for one in page.records)
             return [one for one in found if one.kind is not InstructionKind.WITHDRAWAL]
         check_limit(limit)
         if question is None:
@@ -710,12 +680,12 @@ class MemoryVerbs(Closing):
 
     def _question_vector(self, question: str) -> Vector | None:
         """The vector of a question. Keeps the last two, since a prompt needs two of them repeatedly."""
-        if self._embedder is None:
+        if self.embedder is None:
             return None
         for text, vector in self._asked:
             if text == question:
                 return vector
-        vector = question_vector(self._embedder, question)
+        vector = question_vector(self.embedder, question)
         self._asked = ((question, vector), *self._asked[:1])
         return vector
 
@@ -737,9 +707,9 @@ class MemoryVerbs(Closing):
     def sources_of(self, record: Record) -> tuple[str, ...]:
         """The ids of the sources of a record; for a version of a fact, the sources of this version, not of the whole
         chain."""
-        sources = self._store.neighbours(checked_instance(record, Record, "the record of sources_of()").id)[0]
+        sources = self.store.neighbours(checked_instance(record, Record, "the record of sources_of()").id)[0]
         if record.version > 1 or record.superseded_at is not None:
-            told = (self._store.get(one) for one in sources)
+            told = (self.store.get(one) for one in sources)
             until = record.superseded_at
             sources = tuple(
                 one.id
@@ -751,15 +721,15 @@ class MemoryVerbs(Closing):
         return sources
 
     def _as_fact(self, record: Record) -> Fact:
-        return record_as_fact(record, self._store.uses(record.seq, self._node), self.sources_of(record))
+        return record_as_fact(record, self.store.uses(record.seq, self.node_id), self.sources_of(record))
 
     def _records_of(self, hits: Sequence[Hit]) -> builtins.list[Record]:
         """The records of hits, each in the version that was found."""
         found: builtins.list[Record] = []
         for hit in hits:
-            record = self._store.get(hit.id)
+            record = self.store.get(hit.id)
             if record is not None and record.version != hit.version:
-                record = {one.version: one for one in self._store.history(hit.id)}.get(hit.version)
+                record = {one.version: one for one in self.store.history(hit.id)}.get(hit.version)
             if record is not None:
                 found.append(record)
         return found
@@ -782,12 +752,12 @@ class MemoryVerbs(Closing):
         """Move a memory towards the prompt: to the working tier, or with `to="l1"` into the window of recent records,
         where it stays until others are promoted there. The result names the moved ids, or the reason if nothing
         moved."""
-        return self._migration.promote([checked_id("promote", id)], known_tier(to))
+        return self.migration.promote([checked_id("promote", id)], known_tier(to))
 
     def demote(self, id: str) -> MemoryTier | None:
         """Move a memory one tier down, away from the prompt. Returns its new tier, or None if it is now only in the
         log."""
-        return self._migration.demote([checked_id("demote", id)])[id]
+        return self.migration.demote([checked_id("demote", id)])[id]
 
     def pin(self, id: str) -> None:
         """Protect a memory from retention rules."""
@@ -799,11 +769,11 @@ class MemoryVerbs(Closing):
 
     def _set_pin(self, verb: str, id: str) -> None:
         self._require(verb, id)
-        with self._store.transaction() as transaction:
+        with self.store.transaction() as transaction:
             transaction.pin(id, verb == "pin")
 
     def _require(self, verb: str, id: str) -> Record:
-        record = self._store.get(checked_id(verb, id))
+        record = self.store.get(checked_id(verb, id))
         if record is None:
             raise NotFound(f"there is no memory with the id {id!r}")
         return record
@@ -827,8 +797,8 @@ class MemoryVerbs(Closing):
         if not replace(wanted, where=wanted.where or None, history=False).narrows:
             raise InvalidInput("forget() needs an id or a filter, so that nothing is forgotten by accident")
         checked_number(timeout_s, "forget(timeout_s=)", 0)
-        self._tiers.clear_cache()
-        receipt = self._store.forget(wanted, timeout_s)
+        self.tiers.clear_cache()
+        receipt = self.store.forget(wanted, timeout_s)
         if self._mirror is not None:
             self._mirror.forgotten()
         return receipt
@@ -843,11 +813,11 @@ class MemoryVerbs(Closing):
         of keys that had a value. The key itself stays, without a value, until its namespace is forgotten.
         """
         checked_number(timeout_s, "forget_entries(timeout_s=)", 0)
-        return self._store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
+        return self.store.forget_entries(scope, owner=owner, key=key, timeout_s=timeout_s)
 
     def namespaces(self) -> tuple[str, ...]:
         """The names of the namespaces in the file. For a memory opened with `all_namespaces=True`."""
-        return tuple(self._store.namespaces())
+        return tuple(self.store.namespaces())
 
     def forget_namespace(self, name: str, timeout_s: float = 10.0) -> ForgetReceipt:
         """Forget a namespace for good: its memories, entries, blobs, settings and name.
@@ -856,20 +826,20 @@ class MemoryVerbs(Closing):
         Raises `NotFound` if there is no such namespace. It rewrites the whole file, as `vacuum` does.
         """
         checked_number(timeout_s, "forget_namespace(timeout_s=)", 0)
-        return self._store.forget_namespace(name, timeout_s)
+        return self.store.forget_namespace(name, timeout_s)
 
     @property
     def retention(self) -> Retention | None:
         """The retention rule; None if there is none, which is the default."""
-        return self._store.retention
+        return self.store.retention
 
     def set_retention(self, retention: Retention | None) -> None:
         """Set the rule by which memories are forgotten automatically (off by default); None switches it off."""
-        self._store.set_retention(retention)
+        self.store.set_retention(retention)
 
     def apply_retention(self) -> ForgetReceipt:
         """Apply the retention rule now. The background worker does so by itself."""
-        return self._store.apply_retention()
+        return self.store.apply_retention()
 
     # -- maintenance ------------------------------------------------------------------------------
 
@@ -879,12 +849,12 @@ class MemoryVerbs(Closing):
         It writes nothing, counts no use and contacts no server. An embedder is loaded by its own `warm_up`, if it has
         one. Calling it is optional. `loom.open(..., warm_up=True)` does it in a thread.
         """
-        load = getattr(self._embedder, "warm_up", None)
+        load = getattr(self.embedder, "warm_up", None)
         if load is not None:
             load()
-        embedder = None if load is None else self._embedder
-        recall(self._store, _WARMING, limit=1, wanted=_NOT_DERIVED, embedder=embedder, node=self._node)
-        self._counter.count(_WARMING)
+        embedder = None if load is None else self.embedder
+        recall(self.store, _WARMING, limit=1, wanted=_NOT_DERIVED, embedder=embedder, node=self.node_id)
+        self.counter.count(_WARMING)
         import_module("loom.context.defaults")
 
     def _warm_up_unseen(self) -> None:
@@ -893,21 +863,20 @@ class MemoryVerbs(Closing):
         except Closed:
             return
         except LoomError as error:  # the first recall raises it for its caller
-            log.warning("node %s could not warm up (%s)", self._node, type(error).__name__)
+            log.warning("node %s could not warm up (%s)", self.node_id, type(error).__name__)
 
     def flush(self, timeout_s: float | None = None) -> FlushReport:
         """Wait until everything committed before this call is embedded and indexed."""
-        if timeout_s is not None:
-            checked_number(timeout_s, "flush(timeout_s=)", 0)
-        return self._store.flush(timeout_s)
+        if_given(checked_number, timeout_s, "flush(timeout_s=)", 0)
+        return self.store.flush(timeout_s)
 
     def check(self, repair: bool = True) -> CheckReport:
         """Verify everything that is stored. Rebuild what can be rebuilt."""
-        return self._store.check(repair)
+        return self.store.check(repair)
 
     def backup(self, path: str | Path) -> None:
         """Write a consistent copy of the file while others continue to use it."""
-        self._store.backup(checked_path(path, "the path of backup()"))
+        self.store.backup(checked_path(path, "the path of backup()"))
 
     def snapshot(
         self,
@@ -924,7 +893,7 @@ class MemoryVerbs(Closing):
         """
         from loom.snapshots.taking import take
 
-        return take(self._store, path, parent=parent, namespaces=namespaces)
+        return take(self.store, path, parent=parent, namespaces=namespaces)
 
     def restore(
         self,
@@ -943,12 +912,12 @@ class MemoryVerbs(Closing):
         from loom.snapshots.merging import restore_into
 
         return restore_into(
-            self._store,
+            self.store,
             snapshot,
             namespace=namespace,
             forgotten=forgotten,
             without=(LAYOUTS,),  # layouts contain sequence numbers, which differ here
-            then=self._tiers.make_room_of,
+            then=self.tiers.make_room_of,
         )
 
     def archive(self, before: datetime | str | None = None) -> ArchiveStats:
@@ -956,12 +925,12 @@ class MemoryVerbs(Closing):
 
         A memory also does this by itself after `archive_after_days`. The next `vacuum` shrinks the file.
         """
-        return self._store.archive(None if before is None else checked_time(before, "before"))
+        return self.store.archive(if_given(checked_time, before, "before"))
 
     def vacuum(self) -> int:
         """Return free space to the disk and compact the index. Returns the number of bytes by which the file
         shrank."""
-        return self._store.vacuum()
+        return self.store.vacuum()
 
     def get_stats(self) -> dict[str, Any]:
         """Usage, budget and count of each tier, the backlog and the store's counts, as stored now.
@@ -971,7 +940,7 @@ class MemoryVerbs(Closing):
         are known to have been committed and are gone, or None. `l2_hit_rate` is None until something was read; it is
         counted in profiles that admit by use.
         """
-        usage, budgets = self._store.usage(self._node), self._tiers.rules().budgets
+        usage, budgets = self.store.usage(self.node_id), self.tiers.rules().budgets
         stats: dict[str, Any] = {}
         for tier in MemoryTier:
             held = usage.get(tier, Usage())
@@ -982,8 +951,8 @@ class MemoryVerbs(Closing):
             }
         working = usage.get(MemoryTier.L2, Usage())
         lookups = working.hits + working.misses
-        counts = self._store.stats()
-        archive = self._store.archived()
+        counts = self.store.stats()
+        archive = self.store.archived()
         return {
             **stats,
             "l2_hits": working.hits,
@@ -991,8 +960,8 @@ class MemoryVerbs(Closing):
             "l2_hit_rate": working.hits / lookups if lookups else None,
             "backlog": counts["jobs"],
             **counts,
-            "set_aside": self._store.set_aside(),
-            "lost": self._store.lost,
+            "set_aside": self.store.set_aside(),
+            "lost": self.store.lost,
             "archived": archive.records,
             "archive_ratio": round(archive.ratio, 2) if archive.records else None,
             **self.monitor.as_dict(),
@@ -1007,13 +976,13 @@ class MemoryVerbs(Closing):
         warming, self._warming = self._warming, None
         if warming is not None and warming is not threading.current_thread():
             warming.join(self.settings.close_timeout_s)
-        self._store.remove_chores(self, self._migration, self._controller)
+        self.store.remove_chores(self, self.migration, self._controller)
         if self._owns_store:
-            self._store.close()
+            self.store.close()
 
     def __repr__(self) -> str:
-        store = self._store
-        return f"<{type(self).__name__} {self._node!r} {store.location} namespace={store.namespace!r}>"
+        store = self.store
+        return f"<{type(self).__name__} {self.node_id!r} {store.location} namespace={store.namespace!r}>"
 
 
 def checked_id(verb: str, given: object, what: str = "an id") -> str:

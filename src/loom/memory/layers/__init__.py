@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from loom.checks import checked_whole
+from loom.checks import checked_whole, if_given
 from loom.drafts import NO_ATTRIBUTES, Drafter, Rememberable
 from loom.knowledge.stand_ins import stand_in, stand_in_task
 from loom.protocol import Task
@@ -49,8 +49,7 @@ class MemoryLayer(ABC, Generic[Item]):
 
     def retrieve(self, limit: int | None = None, *, session_id: str | None = None) -> list[Item]:
         """The items of the tier, at most `limit`, of one session if one is given. Not counted as a use."""
-        if limit is not None:
-            checked_whole(limit, "limit", 1)
+        if_given(checked_whole, limit, "limit", 1)
         held = self._held()
         if self.by_arrival and limit is not None and session_id is None:
             held = dict(list(held.items())[-limit:])  # read only what is returned

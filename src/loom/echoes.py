@@ -175,11 +175,9 @@ def _is_answer(value: Any) -> bool:
     if value.get(FROM_MEMORY[0]) == FROM_MEMORY[1]:
         return True
     listed = next((value[name] for name in ("items", "hits", "facts") if isinstance(value.get(name), list)), [value])
-    return bool(listed) and all(isinstance(one, Mapping) and _is_item(one) for one in listed)
-
-
-def _is_item(item: Mapping[str, Any]) -> bool:
-    return any(members <= item.keys() for members in _MEMBERS)
+    return bool(listed) and all(
+        isinstance(one, Mapping) and any(members <= one.keys() for members in _MEMBERS) for one in listed
+    )
 
 
 # Lines that only introduce or label the following text.

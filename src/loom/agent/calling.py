@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from loom.agent.chat_models import ToolCall
 from loom.agent.tools import Tool
 from loom.errors import LoomError
-from loom.protocol import value_text
+from loom.protocol import error_text, value_text
 
 __all__ = ["ToolAnswer", "call_all", "in_own_thread"]
 
@@ -108,7 +108,7 @@ async def _answer(call: ToolCall, tools: Mapping[str, Tool], timeout_s: float) -
         return _failed(call, str(error))
     except Exception as error:  # the model reads any error of a tool
         late = isinstance(error, TimeoutError) and limit.expired()
-        return _failed(call, f"{tool.name} did not answer within {limit_s:g} seconds" if late else _reason(error))
+        return _failed(call, f"{tool.name} did not answer within {limit_s:g} seconds" if late else error_text(error))
 
 
 async def _called(tool: Tool, arguments: Mapping[str, Any]) -> Any:
@@ -120,7 +120,3 @@ async def _called(tool: Tool, arguments: Mapping[str, Any]) -> Any:
 
 def _failed(call: ToolCall, reason: str) -> ToolAnswer:
     return ToolAnswer(call, json.dumps({"error": reason}, ensure_ascii=False), reason)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

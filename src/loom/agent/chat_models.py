@@ -201,7 +201,7 @@ class _OfTexts:
 
 
 class _HttpChat:
-    """The common part of both clients: the endpoint, and requests with and without a stream."""
+    """The common part of both clients: the model, the endpoint, and requests with and without a stream."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _HttpChat:
             raise InvalidInput("a chat model needs the name of a model")
         from loom.models.endpoint import Endpoint
 
-        self._model = model
+        self.model = model
         self._extra = dict(extra or {})
         self._endpoint = Endpoint(
             base_url,
@@ -239,13 +239,8 @@ class _HttpChat:
             key_header=key_header,
         )
 
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self._model
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._model!r}, {self._endpoint.url!r})"
+        return f"{type(self).__name__}({self.model!r}, {self._endpoint.url!r})"
 
     def _streamed(self, body: Json, cancelled: Event | None, join: _Join, on_text: OnText) -> Answer:
         events = self._endpoint.stream(body | self._extra | {"stream": True}, cancelled)
@@ -296,7 +291,7 @@ class OpenAIChat(_HttpChat):
 
     def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
         body: Json = {
-            "model": self._model,
+            "model": self.model,
             "messages": list(prompt.messages),
             self._limit: checked_whole(prompt.max_tokens, "max_tokens", 1),
         }
@@ -420,7 +415,7 @@ class AnthropicChat(_HttpChat):
 
     def answer(self, prompt: Prompt, on_text: OnText | None = None, cancelled: Event | None = None) -> Answer:
         body: Json = {
-            "model": self._model,
+            "model": self.model,
             "max_tokens": checked_whole(prompt.max_tokens, "max_tokens", 1),
             **to_anthropic(prompt.messages, prompt.breakpoints),
         }

@@ -35,7 +35,7 @@ from loom.agent.turns import (
     fitted,
     messages_of,
 )
-from loom.checks import checked_number, checked_whole
+from loom.checks import checked_instance, checked_number, checked_whole, if_given
 from loom.context.message_shortening import shorter_text
 from loom.context.rendering import question_of
 from loom.errors import BudgetExceeded, Closed, InvalidInput, LanguageModelError, LoomError, OverBudget
@@ -117,6 +117,7 @@ class Agent(Closing):
     """A model with a memory and tools. Make one with `Agent.create`; it is a node (`NodeProtocol`).
 
     Close it after use, or use it as a context manager. Closing it closes the memory too, if the agent opened it.
+    `stats` are the totals since the agent was made.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Agent(Closing):
         self._conversation = conversation
         self.notebook = notebook
         self._counter = default_counter() if memory is None else memory.counter
-        self._stats = AgentStats()
+        self.stats = AgentStats()
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = WeakKeyDictionary()
         self._closed = False
         self._check_room()
@@ -231,7 +232,7 @@ class Agent(Closing):
                 memory=kept,
                 owns_memory=owned,
                 node_id=kept.node_id if kept is not None else node_id or f"agent-{new_id().lower()}",
-                system_prompt=_checked_prompt(system_prompt),
+                system_prompt=if_given(checked_instance, system_prompt, str, "system_prompt"),
                 shared_pool=kept.shared_pool if kept is not None else shared_pool,
                 tools=offered,
                 memory_tools=() if kept is None else _chosen(memory_tools),
@@ -304,11 +305,6 @@ class Agent(Closing):
         return AgentCard(self.node_id, self.node_id, about, capabilities=tuple(able), skills=tuple(self._tools))
 
     @property
-    def stats(self) -> AgentStats:
-        """The totals since the agent was made."""
-        return self._stats
-
-    @property
     def compact_memory(self) -> str:
         """The summary of the dialogue so far in minimal mode; empty in full mode."""
         return self._conversation.compact_memory if isinstance(self._conversation, CompactConversation) else ""
@@ -360,7 +356,7 @@ class Agent(Closing):
                 else:
                     with BudgetTracker(self._budget, node_id=self.node_id) as account:
                         result = await self._begun(question, account, tell, streams)
-                self._stats = self._stats.after(result)
+                self.stats = self.stats.after(result)
                 if self.notebook is not None:
                     await in_thread(self.notebook.finish, _session_note(question, result))
             tell(Finished(result))
@@ -571,9 +567,7 @@ class Agent(Closing):
     def _create_child_node(self, account: BudgetTracker, system_prompt: str | None = None) -> Agent:
         """Return a child of this agent. It inherits from this agent's memory, and has the same pool and tools and a
         share of the budget."""
-        memory = None
-        if self.memory is not None:
-            memory = MemoryManager(account.node_id, parent=self.memory)
+        memory = None if self.memory is None else MemoryManager(account.node_id, parent=self.memory)
         return type(self)(
             self._model,
             memory=memory,
@@ -650,12 +644,6 @@ def _as_budget(given: RecursiveBudget | BudgetTracker | int | None) -> Recursive
     if isinstance(given, RecursiveBudget | BudgetTracker):
         return given
     return RecursiveBudget(token_budget=checked_whole(given, "budget", 1))
-
-
-def _checked_prompt(system_prompt: str | None) -> str | None:
-    if system_prompt is not None and not isinstance(system_prompt, str):
-        raise InvalidInput(f"system_prompt must be a text, not {type(system_prompt).__name__}")
-    return system_prompt
 
 
 def _answer_id(question: Task) -> str:

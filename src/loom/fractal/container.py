@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from loom.checks import checked_instance, checked_text, checked_whole
 from loom.errors import InvalidInput
-from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus
+from loom.protocol import AgentCard, NodeProtocol, Task, TaskStatus, error_text
 
 if TYPE_CHECKING:
     from loom.fractal.budget import BudgetTracker
@@ -98,13 +98,9 @@ class NodeContainer:
         except Exception as error:  # any exception of a node is the outcome of its task
             is_over = isinstance(error, TimeoutError) and limit.expired()
             told = f"node {self.node_id!r} had {left_s:g} seconds left, and they are over"
-            return _failed(task, told if is_over else _reason(error))
+            return _failed(task, told if is_over else error_text(error))
 
 
 def _failed(task: Task, reason: str) -> Task:
     task.status, task.error = TaskStatus.FAILED, reason
     return task
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

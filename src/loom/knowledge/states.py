@@ -48,7 +48,7 @@ def replaces(newer: State, older: State) -> bool:
     if sorts == {"status"}:
         lasting = newer.renewed and LASTING_SCALES & newer.groups and LASTING_SCALES & older.groups
         return bool(newer.groups & older.groups or lasting)
-    if sorts in ({"date"}, {"home"}) or attribute and ("phrase" not in sorts or newer.renewed):
+    if sorts in ({"date"}, {"home"}) or (attribute and ("phrase" not in sorts or newer.renewed)):
         return True
     if sorts & {"date", "number", "status", "manner", "home"}:
         return newer.relation == CHANGED and sorts <= {"status", "name"}

@@ -103,13 +103,23 @@ def make_server(holder: MemoryHolder, *, read_only: bool = False) -> Server[Any]
         uri=CORE, name="core", title="Core memory", description=RESOURCE_DESCRIPTION, mime_type="text/markdown"
     )
 
+    prompt = types.Prompt(
+        name=_PROMPT,
+        title="Begin with memory",
+        description=PROMPT_DESCRIPTION,
+        arguments=[
+            types.PromptArgument(name="task", description="What you are about to do, in a sentence.", required=True),
+            types.PromptArgument(name="budget", description="The most tokens that the memory may take (2000)."),
+        ],
+    )
+
     async def list_templates(
         _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
 
     async def list_prompts(_: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[_prompt()])
+        return types.ListPromptsResult(prompts=[prompt])
 
     async def get_prompt(_: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         if params.name != _PROMPT:
@@ -122,7 +132,7 @@ def make_server(holder: MemoryHolder, *, read_only: bool = False) -> Server[Any]
         lambda name: tool_of(tools[name]),
         lambda name, arguments: _called(tools[name], holder, arguments),
         core,
-        lambda: _core_of(holder),
+        lambda: core_text(holder.get()),
         title="loom memory",
         description="A durable long-term memory in one local file.",
         instructions=INSTRUCTIONS,
@@ -212,22 +222,6 @@ def _offered(operation: Operation, arguments: Mapping[str, Any]) -> Mapping[str,
 
 def _text(text: str) -> types.TextContent:
     return types.TextContent(text=text)
-
-
-def _core_of(holder: MemoryHolder) -> str:
-    return core_text(holder.get())
-
-
-def _prompt() -> types.Prompt:
-    return types.Prompt(
-        name=_PROMPT,
-        title="Begin with memory",
-        description=PROMPT_DESCRIPTION,
-        arguments=[
-            types.PromptArgument(name="task", description="What you are about to do, in a sentence.", required=True),
-            types.PromptArgument(name="budget", description="The most tokens that the memory may take (2000)."),
-        ],
-    )
 
 
 def _prompted(holder: MemoryHolder, arguments: Mapping[str, str]) -> types.GetPromptResult:

@@ -33,8 +33,8 @@ def _text(description: str) -> Json:
     return {"type": "string", "description": description}
 
 
-def _texts(description: str) -> Json:
-    return {"type": "array", "items": _TEXT, "description": description}
+def _several(item: Json, description: str = "") -> Json:
+    return {"type": "array", "items": item} | ({"description": description} if description else {})
 
 
 def _record(**fields: Json) -> Json:
@@ -44,7 +44,7 @@ def _record(**fields: Json) -> Json:
 _ENTITY: Final = _record(
     name=_text("The name of the entity"),
     entityType=_text("The type of the entity"),
-    observations=_texts("An array of observation contents associated with the entity"),
+    observations=_several(_TEXT, "An array of observation contents associated with the entity"),
 )
 _RELATION: Final = _record(
     **{
@@ -55,18 +55,14 @@ _RELATION: Final = _record(
 )
 _ADDED: Final = _record(
     entityName=_text("The name of the entity to add the observations to"),
-    contents=_texts("An array of observation contents to add"),
+    contents=_several(_TEXT, "An array of observation contents to add"),
 )
 _DELETED: Final = _record(
     entityName=_text("The name of the entity containing the observations"),
-    observations=_texts("An array of observations to delete"),
+    observations=_several(_TEXT, "An array of observations to delete"),
 )
-_RESULT: Final = _record(entityName=_TEXT, addedObservations={"type": "array", "items": _TEXT})
+_RESULT: Final = _record(entityName=_TEXT, addedObservations=_several(_TEXT))
 _DONE: Final = _record(success={"type": "boolean"}, message=_TEXT)
-
-
-def _several(item: Json, description: str = "") -> Json:
-    return {"type": "array", "items": item} | ({"description": description} if description else {})
 
 
 _GRAPH_SCHEMA: Final = _record(entities=_several(_ENTITY), relations=_several(_RELATION))
@@ -77,9 +73,6 @@ class Graph(NamedTuple):
 
     entities: list[Json]
     relations: list[Json]
-
-    def to_json(self) -> Json:
-        return {"entities": self.entities, "relations": self.relations}
 
 
 class GraphFile:
@@ -224,7 +217,7 @@ def _delete_relations(file: GraphFile, given: Json) -> tuple[Any, Json]:
 
 
 def _read_graph(file: GraphFile, _: Json) -> tuple[Any, Json]:
-    graph = file.read().to_json()
+    graph = file.read()._asdict()
     return graph, graph
 
 
@@ -278,7 +271,7 @@ def reference_tools() -> dict[str, ReferenceTool]:
         "delete_entities": ReferenceTool(
             "Delete Entities",
             "Delete multiple entities and their associated relations from the knowledge graph",
-            _record(entityNames=_texts("An array of entity names to delete")),
+            _record(entityNames=_several(_TEXT, "An array of entity names to delete")),
             _DONE,
             _delete_entities,
             destroys=True,
@@ -313,7 +306,7 @@ def reference_tools() -> dict[str, ReferenceTool]:
         "open_nodes": ReferenceTool(
             "Open Nodes",
             "Open specific nodes in the knowledge graph by their names",
-            _record(names=_texts("An array of entity names to retrieve")),
+            _record(names=_several(_TEXT, "An array of entity names to retrieve")),
             _GRAPH_SCHEMA,
             _open_nodes,
             changes=False,
@@ -363,7 +356,7 @@ def make_reference_server(file: GraphFile) -> Server[Any]:
         lambda name: _listed(name, tools[name]),
         lambda name, arguments: _called(tools[name], file, arguments),
         graph,
-        lambda: json.dumps(file.read().to_json(), indent=2, ensure_ascii=False),
+        lambda: json.dumps(file.read()._asdict(), indent=2, ensure_ascii=False),
     )
 
 

@@ -322,19 +322,18 @@ class _Responses(_Chat):
                     "content": [self._part(answer)],
                 }
             )
-        for place, call in enumerate(_numbered(answer, number, "call_")):
-            said.append(
-                {
-                    "type": "function_call",
-                    "id": f"fc_{number}_{place}",
-                    "call_id": call.id,
-                    "name": call.name,
-                    "arguments": call.text,
-                    "status": "completed",
-                    **({"namespace": call.namespace} if call.namespace else {}),
-                }
-            )
-        return said
+        return said + [
+            {
+                "type": "function_call",
+                "id": f"fc_{number}_{place}",
+                "call_id": call.id,
+                "name": call.name,
+                "arguments": call.text,
+                "status": "completed",
+                **({"namespace": call.namespace} if call.namespace else {}),
+            }
+            for place, call in enumerate(_numbered(answer, number, "call_"))
+        ]
 
     def _part(self, answer: Answer) -> Json:
         if answer.stop == "refusal":

@@ -646,9 +646,7 @@ def is_function_word(token: str, capitals_mean_names: bool = True) -> bool:
     if "'" in word:
         host, _, clitic = word.rpartition("'")
         word = host if clitic in _CLITICS else word.replace("'", "")
-    if word not in _FUNCTION_WORDS:
-        return False
-    return not (capitals_mean_names and token in _FUNCTION_ACRONYMS)
+    return word in _FUNCTION_WORDS and not (capitals_mean_names and token in _FUNCTION_ACRONYMS)
 
 
 # --- Chinese -----------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ from loom.models.embedders import (
     embed_question,
     embed_texts,
     embedder_from_name,
-    grouped,
     load_offline_model,
     windows_of,
 )
@@ -289,13 +288,6 @@ def test_windows_are_bounded_and_reach_from_beginning_to_end(length: int) -> Non
     assert text.endswith(windows[-1])
     if length <= 48_000:
         assert "".join(windows) == text
-
-
-def test_groups_keep_every_text_and_bound_what_is_done_at_once() -> None:
-    texts = [["w"] * (1 + place % 24) for place in range(200)]
-    groups = list(grouped(texts))
-    assert [text for group in groups for text in group] == texts
-    assert max(sum(map(len, group)) for group in groups) < 256 + 24
 
 
 def test_the_calibration_has_statements_and_questions_in_both_languages() -> None:

@@ -5,11 +5,12 @@ A line is only ever treated as data. A line that violates the format is skipped 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from loom.batches import batches
 from loom.checks import checked_path
 from loom.drafts import Attributes
 from loom.errors import Conflict, InvalidInput
@@ -68,7 +69,10 @@ def import_jsonl(
     running = _Import(memory, dry_run)
     with disk_errors(f"{source} cannot be read"), source.open("rb") as file:
         check_header(_first_line(file))
-        for batch in _batches(lines_of(file, after=1)):
+        lines = lines_of(file, after=1)
+        for batch in batches(
+            lines, lambda line: len(line.text or b""), most_items=_BATCH_RECORDS, full_at=_BATCH_BYTES
+        ):
             running.take(batch)
             if progress is not None:
                 progress(running.lines)
@@ -85,19 +89,6 @@ def _first_line(file: BinaryIO) -> bytes:
     if len(line) > LARGEST_VALUE:
         raise InvalidInput("the file is not an export of loom: its first line does not end")
     return line
-
-
-def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    batch: list[Line] = []
-    size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line.text or b"")
-        if len(batch) == _BATCH_RECORDS or size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 # --- records -------------------------------------------------------------------------------------------------

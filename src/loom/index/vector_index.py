@@ -185,13 +185,7 @@ class VectorIndex:
 
     def score(self, query: Array, keys: Keys) -> tuple[Keys, Doubles]:
         """Those of these ascending keys that have a vector, in any order, and their exact cosines."""
-        prepared = self._prepared(query)
-        chosen = [Nominated(own, rows_among(own, keys)) for own in self._rows]
-        if self._fetch is not None:
-            chosen = completed(chosen, self._fetch)
-        if self.tail is not None:
-            chosen.append(self.tail.view(keys))
-        return cosines_of(chosen, prepared)
+        return cosines_of(self._chosen(keys), self._prepared(query))
 
     def __len__(self) -> int:
         """The number of vectors."""
@@ -204,17 +198,19 @@ class VectorIndex:
 
     def vectors(self, keys: Keys) -> Fetched:
         """Those of these ascending keys that have a vector, and their vectors, both in ascending order."""
-        chosen = [Nominated(own, rows_among(own, keys)) for own in self._rows]
-        if self._fetch is not None:
-            chosen = completed(chosen, self._fetch)
-        if self.tail is not None:
-            chosen.append(self.tail.view(keys))
-        chosen = [one for one in chosen if one.rows.size and not one.own.has_codes_only]
+        chosen = [one for one in self._chosen(keys) if one.rows.size and not one.own.has_codes_only]
         found = np.concatenate([keys[:0], *(keys_of(own, rows) for own, rows in chosen)])
         none = np.empty((0, self.dimensions), dtype=np.float16)
         held = np.concatenate([none, *(own.vectors[rows] for own, rows in chosen)])
         order = found.argsort()
         return Fetched(found[order], held[order])
+
+    def _chosen(self, keys: Keys) -> list[Nominated]:
+        """The rows of these ascending keys, with the vectors that segments lack."""
+        chosen = [Nominated(own, rows_among(own, keys)) for own in self._rows]
+        if self._fetch is not None:
+            chosen = completed(chosen, self._fetch)
+        return chosen if self.tail is None else [*chosen, self.tail.view(keys)]
 
     def reading(self, fetch: Callable[[Keys], Fetched]) -> VectorIndex:
         """The same index; `fetch`, a function of ascending keys, reads the vectors that its segments lack."""

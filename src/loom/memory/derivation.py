@@ -42,6 +42,7 @@ from loom.storage.contract import (
     Store,
     Transaction,
     concerns_everything,
+    pass_on_general,
 )
 from loom.text.entities import NAMES, entity_mark, name_nodes, nodes_of_name
 from loom.text.statement_kinds import StatementKind
@@ -124,8 +125,7 @@ class Derivation:
             try:
                 worked |= piece(publish)
             except Exception as error:  # a failing model must not delay work that needs none
-                if concerns_everything(error):
-                    raise
+                pass_on_general(error)
                 failed = error
         # Merging waits until all facts are derived: otherwise it would be repeated after each piece.
         worked = worked or self._compact(publish, thorough) or self._compress(publish)
@@ -179,8 +179,7 @@ class Derivation:
                 if together is read:
                     break
             except Exception as error:
-                if concerns_everything(error):
-                    raise
+                pass_on_general(error)
                 if together is not read:
                     missed[together[0].record.seq] = type(error).__name__
         return missed
@@ -245,8 +244,7 @@ class Derivation:
                 if record.version > 1:
                     self._renew(publish, record)
             except Exception as error:
-                if concerns_everything(error):
-                    raise
+                pass_on_general(error)
                 if isinstance(error, LanguageModelError | EmbeddingError):
                     self._unanswered[record.seq] = self._unanswered.get(record.seq, 0) + 1
                     if self._unanswered[record.seq] < MAX_ATTEMPTS:
@@ -349,15 +347,13 @@ class Derivation:
             self._give_back(publish, jobs, {seq for job in jobs for seq in job.data})
             return len(jobs) == _JOBS
         except Exception as error:
-            if concerns_everything(error):
-                raise
+            pass_on_general(error)
         for job in jobs:  # one by one, so that one bad record does not stop the others
             for seq in job.data:
                 try:
                     self._give_back(publish, [], {seq})
                 except Exception as error:
-                    if concerns_everything(error):
-                        raise
+                    pass_on_general(error)
                     with publish() as transaction:
                         transaction.retry(RESTORE, seq, type(error).__name__, attempts=job.attempts + 1)
             with publish() as transaction:
@@ -573,8 +569,7 @@ class Derivation:
             try:
                 self._merge(publish, merge, members)
             except Exception as error:
-                if concerns_everything(error):
-                    raise
+                pass_on_general(error)
                 with publish() as transaction:
                     for seq in members:
                         transaction.retry(MERGE, seq, type(error).__name__)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from loom.batches import batches
 from loom.blas import one_thread
 from loom.checks import checked_whole
 from loom.errors import EmbeddingError, InvalidInput, WrongDimension
@@ -44,7 +45,6 @@ __all__ = [
     "embed_question",
     "embed_texts",
     "embedder_from_name",
-    "grouped",
     "load_offline_model",
     "offline_embedder_installed",
     "shipped_means",
@@ -170,6 +170,8 @@ _WEIGHTS: Mapping[str, str] = MappingProxyType(
 # 29.0/58.7/83.2, the mean of windows of 2,000 characters 35.9/71.2/91.5 (1,000 and 4,000: about a point less).
 _WINDOW_CHARACTERS = 2000
 _MAX_WINDOWS = 24
+# The windows that are encoded at once, which bounds the memory.
+_GROUP_WINDOWS = 256
 
 # The model places every question near every other question, far from the statements that answer it. Subtracting the
 # mean of questions from a question, and the mean of statements from a text, undoes much of this. Without and with it,
@@ -290,26 +292,12 @@ class OfflineModel:
     def raw(self, texts: Sequence[str]) -> Matrix:
         """The model's own unit vectors. Texts are embedded in groups, which bounds the memory."""
         groups = []
-        for group in grouped([list(windows_of(text)) for text in texts]):
+        for group in batches((list(windows_of(text)) for text in texts), len, full_at=_GROUP_WINDOWS):
             owners = [place for place, windows in enumerate(group) for _ in windows]
             sums = np.zeros((len(group), OfflineEmbedder.dimensions), dtype=np.float32)
             np.add.at(sums, owners, self._encode([window for windows in group for window in windows]))
             groups.append(checked_vectors(sums, len(group), OfflineEmbedder.dimensions, OfflineEmbedder.name))
         return np.concatenate(groups)
-
-
-def grouped(texts: list[list[str]], most: int = 256) -> Iterator[list[list[str]]]:
-    """The texts, as their windows, in groups that end with the text that reaches `most` windows."""
-    group: list[list[str]] = []
-    waiting = 0
-    for windows in texts:
-        group.append(windows)
-        waiting += len(windows)
-        if waiting >= most:
-            yield group
-            group, waiting = [], 0
-    if group:
-        yield group
 
 
 def windows_of(text: str, size: int = _WINDOW_CHARACTERS, most: int = _MAX_WINDOWS) -> Iterator[str]:

@@ -195,11 +195,8 @@ class Machine:
     def _done_by_another(self, process: TaskProcess, text: str) -> Transition:
         if self._do is None:
             raise _Halt(Outcome.WAITING, f"waits for: {text}", lambda now: now.in_phase("waiting"))
-        try:
-            result, error = self._do(text, dict(process.variables)), ""
-        except Exception as failure:  # rules judge every failure
-            result, error = "", _reason(failure)
-        return self._judged(process, _as_value(result), error)
+        do = self._do
+        return self._tried(process, lambda: do(text, dict(process.variables)))
 
     def _done(self, process: TaskProcess, instruction: Instruction, steps: Steps) -> Transition:
         match instruction:
@@ -231,11 +228,14 @@ class Machine:
             known = ", ".join(self._functions) or "none"
             raise InvalidInput(f"there is no function {call.function!r}; the registered functions are {known}")
         arguments = {name: _value(process, expression) for name, expression in call.arguments}
+        return self._tried(process, lambda: function(**arguments), call.result)
+
+    def _tried(self, process: TaskProcess, work: Callable[[], Any], into: str | None = None) -> Transition:
         try:
-            result, error = _as_value(function(**arguments)), ""
-        except Exception as failure:  # rules judge any error of a function
+            result, error = _as_value(work()), ""
+        except Exception as failure:  # rules judge every failure
             result, error = "", _reason(failure)
-        return self._judged(process, result, error, call.result)
+        return self._judged(process, result, error, into)
 
     def _ran(self, process: TaskProcess, run: Run, steps: Steps) -> Transition:
         """Run the sub-process of an item to its end; start it if it was not started before."""

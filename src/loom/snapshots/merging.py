@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from loom.batches import batches
 from loom.errors import Conflict, IdConflict, NotFound, ReadOnly, StoreUnavailable
 from loom.progress import followed
 from loom.snapshots.sections import NOTED
@@ -272,7 +273,10 @@ class _Merge:
 
     def _compared(self, staged: Iterator[Row]) -> Iterator[tuple[Row, int | None, bool]]:
         """Staged records, with their sequence numbers of an earlier restore, and whether that record is unchanged."""
-        for rows in _batches(staged):
+        # In groups, so that few statements compare them. Groups are limited by rows and by characters.
+        for rows in batches(
+            staged, lambda row: len(row["content"]), most_items=_BATCH_ROWS, full_at=_BATCH_CHARACTERS
+        ):
             earlier = [self._earlier(row["seq"]) for row in rows]
             known = [number for number in earlier if number is not None]
             here = self._transaction.records(known) if known else {}
@@ -449,19 +453,6 @@ class _Merge:
 
 
 _WORDS = ("kind", "content", "data")
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Group rows of `records`, so that few statements compare them. Groups are limited by rows and by characters."""
-    batch, size = [], 0
-    for row in rows:
-        batch.append(row)
-        size += len(row["content"])
-        if len(batch) == _BATCH_ROWS or size > _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _is_same(here: Record, row: Row) -> bool:

@@ -64,6 +64,7 @@ from loom.storage.values import (
     check_limit,
     concerns_everything,
     fit_window,
+    pass_on_general,
 )
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ __all__ = [
     "check_limit",
     "concerns_everything",
     "fit_window",
+    "pass_on_general",
 ]
 
 Answer = TypeVar("Answer")

@@ -64,6 +64,7 @@ __all__ = [
     "check_limit",
     "concerns_everything",
     "fit_window",
+    "pass_on_general",
 ]
 
 TIERS = ("l1", "l2", "l3", "l4")
@@ -609,6 +610,12 @@ def concerns_everything(error: Exception) -> bool:
     """Whether an error concerns the store or the lease, rather than the records of one piece of work."""
     about_the_store = isinstance(error, StoreError) and not isinstance(error, CorruptStore)
     return about_the_store or isinstance(error, LeaseLost | Closed | ForgetPending)
+
+
+def pass_on_general(error: Exception) -> None:
+    """Raise an error again if it concerns the store or the lease, rather than the records of one piece of work."""
+    if concerns_everything(error):
+        raise error
 
 
 def fit_window(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from loom.checks import checked_member
 from loom.errors import InvalidInput, NotFound
 from loom.steps import step
-from loom.storage.contract import FOCUS, Job, Publish, Transaction, Usage, concerns_everything
+from loom.storage.contract import FOCUS, Job, Publish, Transaction, Usage, pass_on_general
 from loom.types import MemoryTier, known_tier
 
 if TYPE_CHECKING:
@@ -309,8 +309,7 @@ class Migration:
         try:
             self._carry_out(begin, batch)
         except Exception as error:
-            if concerns_everything(error):
-                raise
+            pass_on_general(error)
             for row in batch:  # one by one, so that a bad record does not hold up the others
                 self._carry_out_alone(begin, row)
         return bool(self._store.jobs(self.kind, 1, failed=False))
@@ -319,8 +318,7 @@ class Migration:
         try:
             self._carry_out(begin, [row])
         except Exception as error:
-            if concerns_everything(error):
-                raise
+            pass_on_general(error)
             log.warning("moving record %d failed with %s; the others go on", row.record, type(error).__name__)
             with begin() as transaction:
                 transaction.retry(self.kind, row.record, type(error).__name__)

@@ -26,8 +26,7 @@ from loom.errors import Closed, CorruptStore, ForgetPending, StoreError
 from loom.index.analysis import embedded_text
 from loom.steps import step
 from loom.storage.blocks import BLOCK_BYTES, LEVEL
-from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter
-from loom.storage.contract import concerns_everything as concerns_the_store
+from loom.storage.contract import COUNT, EMBED, MAX_ATTEMPTS, RETAIN, Chore, Embed, Filter, concerns_everything
 from loom.storage.databases import Connection, Engine, Taken
 from loom.storage.identity import guard
 from loom.storage.moments import to_micros
@@ -339,8 +338,7 @@ class Maintenance:
                 self.chores.pop(owner, None)
                 log.info("%s ended: its store was closed", name)
             except Exception as error:  # a model without an answer must not delay the other chores
-                if concerns_everything(error):
-                    raise
+                _pass_on_general(error)
                 self._note_error(name, error)
                 self.chores_after = time.monotonic() + _PAUSE_S
         return worked
@@ -356,8 +354,7 @@ class Maintenance:
         try:
             worked = piece()
         except Exception as error:
-            if concerns_everything(error):
-                raise
+            _pass_on_general(error)
             self._note_error(name, error)
             self.worker.try_again()
             return False
@@ -450,8 +447,7 @@ class Maintenance:
             try:
                 count = self._count(row)
             except Exception as error:  # any error of a counter: set this record aside, count the others
-                if concerns_everything(error):
-                    raise
+                _pass_on_general(error)
                 bad[row.seq] = type(error).__name__
             else:
                 if count is not None:
@@ -609,8 +605,7 @@ class Maintenance:
         try:
             self._remove_expired(expired)
         except Exception as error:
-            if concerns_everything(error):
-                raise
+            _pass_on_general(error)
             if len(expired) > 1:
                 middle = len(expired) // 2
                 self._retire(expired[:middle])
@@ -749,9 +744,10 @@ def _utf8(id: str | bytes) -> bytes:
     return id.encode() if isinstance(id, str) else id
 
 
-def concerns_everything(error: Exception) -> bool:
-    """Whether an error concerns more than the records of one step."""
-    return concerns_the_store(error) or isinstance(error, StaleProjection)
+def _pass_on_general(error: Exception) -> None:
+    """Raise an error again if it concerns more than the records of one step."""
+    if concerns_everything(error) or isinstance(error, StaleProjection):
+        raise error
 
 
 @step("embedding.delete_jobs")

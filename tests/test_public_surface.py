@@ -156,6 +156,7 @@ PUBLIC: dict[str, set[str]] = {
         "check_limit",
         "concerns_everything",
         "fit_window",
+        "pass_on_general",
     },
     "loom.storage.values": {
         "Origin",
@@ -202,6 +203,7 @@ PUBLIC: dict[str, set[str]] = {
         "check_limit",
         "concerns_everything",
         "fit_window",
+        "pass_on_general",
     },
     "loom.storage.search_view": {
         "Keys",

@@ -1,4 +1,5 @@
-"""What a memory on PostgreSQL costs beside a SQLite file with `fsync`, and beside bare psycopg with the same rows.
+"""The cost of a memory on PostgreSQL, compared with a SQLite file with `fsync`, and beside bare psycopg with the same
+rows.
 
     python -m benchmarks.postgres [write batch recall cold ...] [--rounds 30] [--records 20000] [--questions 100]
                                   [--cold 100000 ...] [--url URL] [--save]
@@ -408,7 +409,7 @@ def codes(given: PostgresServer, folder: Path, options: argparse.Namespace) -> d
 
 
 def worker(given: PostgresServer, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """How fast one worker indexes a namespace, and how fast threads commit single writes to one."""
+    """The rates at which one worker indexes a namespace, and at which threads commit single writes to one."""
     url = store_url(given, folder, "worker")
     with open_memory(url, **{**_AT_REST, "embedder": MadeUp()}) as memory:
         memory.remember(list(messages(100)))

@@ -11,7 +11,7 @@ from loom.testing import Call, ScriptedModel, ScriptLine
 
 
 def tide(harbour: str) -> str:
-    """When the water is high in a harbour."""
+    """The time of high water in a harbour."""
     return f"High water in {harbour} is at 14:20."
 
 

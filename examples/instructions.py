@@ -1,4 +1,4 @@
-"""What a user wants of all answers: said once, shown in every prompt that it applies to, changed and withdrawn.
+"""Standing instructions: said once, shown in every prompt to which they apply, changed and withdrawn.
 
 Run it with: python examples/instructions.py
 """

@@ -1,4 +1,4 @@
-"""What a memory knows by itself: facts with sources and validity, summaries with a score, and undo."""
+"""Derived knowledge: facts with sources and validity, summaries with a score, and undo."""
 
 from __future__ import annotations
 

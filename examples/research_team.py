@@ -26,7 +26,7 @@ SHELVES = {
 
 
 class Member:
-    """What every node of the team has: a name, a memory below its lead's, and a share of the budget."""
+    """The common part of all nodes: a name, a memory below its lead's, and a share of the budget."""
 
     def __init__(self, name: str, lead: MemoryManager, budget: BudgetTracker, bus: EventBus) -> None:
         self.node_id = name

@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 class Programs:
-    """Where the programs of a server are."""
+    """The folder of a server's programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

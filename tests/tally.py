@@ -36,7 +36,8 @@ COUNTED = {
 
 
 def scaled(number: int) -> int:
-    """How often a long test does something: `number` times SOAK_SCALE, which is 1 unless set, and at least once."""
+    """The number of repetitions in a long test: `number` times SOAK_SCALE, which is 1 unless set, and at least
+    once."""
     return max(1, round(number * float(os.environ.get("SOAK_SCALE", "1"))))
 
 

@@ -74,7 +74,7 @@ def with_code(language: str) -> list[Path]:
 
 @pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where documents run: nothing around them, and no model to load."""
+    """The folder in which documents run: empty, and without a model to load."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOOM_EMBEDDER", "none")
     monkeypatch.delenv("LOOM_CONFIG", raising=False)
@@ -91,7 +91,7 @@ def customer_service(request: Request) -> str | Call:
 
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
-    """Where the SDKs of both providers send their requests."""
+    """The addresses to which the SDKs of both providers send their requests."""
     with ScriptedModel([customer_service], repeat=True) as model:
         monkeypatch.setenv("OPENAI_BASE_URL", model.openai_url)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)

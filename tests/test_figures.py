@@ -40,7 +40,7 @@ OTHERS = {
 
 
 def by_hand(text: str) -> list[str]:
-    """The measurements in a page that no saved result stands behind: figures with a unit, and rows of figures."""
+    """The measurements in a page that come from no saved result: figures with a unit, and rows of figures."""
     text = CODE.sub("", figures.without_saved(text))
     rows = [line for line in text.splitlines() if len(CELL.findall(line)) > 2]
     return [*MEASURED.findall(text), *rows]

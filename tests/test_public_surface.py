@@ -1,4 +1,4 @@
-"""What the package offers: the public names, pinned, and an import that costs next to nothing."""
+"""The public names of the package are pinned, and importing it is cheap."""
 
 from __future__ import annotations
 

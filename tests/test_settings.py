@@ -1,4 +1,4 @@
-"""Where settings come from, which wins, and what is refused."""
+"""The sources of settings, their precedence, and refused values."""
 
 from __future__ import annotations
 

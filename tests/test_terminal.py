@@ -1,4 +1,4 @@
-"""Nothing that was stored, named or passed steers the terminal of somebody who runs `loom`."""
+"""No stored text, name or argument can control the terminal of a user of `loom`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a working folder that somebody else filled can and cannot do."""
+"""The effects that a working folder of another user can and cannot have."""
 
 from __future__ import annotations
 

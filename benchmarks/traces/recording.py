@@ -1,8 +1,8 @@
 """Traces: the writes of agents and their later uses of memories, recorded from dialogues that a real memory followed.
 
-Before each turn of a user the agent recalls memories about it and uses the hits; then the turn is written. Days later
-somebody returns to an earlier matter with a question. A trace has no text: for each turn it has the time in seconds,
-the session, the numbers of the used records, and the written tokens.
+Before each turn of a user, the agent recalls memories about it and uses the hits; then the turn is written. Days
+later somebody returns to an earlier matter with a question. A trace has no text: for each turn it has the time in
+seconds, the session, the numbers of the used records, and the written tokens.
 """
 
 from __future__ import annotations

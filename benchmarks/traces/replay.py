@@ -111,7 +111,7 @@ class _Tier:
         return hit
 
     def enter(self, record: int) -> int:
-        """Bring a record in. Returns its tokens, or 0 if it was there already or is too large to stay."""
+        """Bring a record in. Returns its tokens, or 0 if it was already present or is too large."""
         one = self.known[record]
         if record in self.residents or one.tokens > math.floor(LCR.l2_watermark.low * self.budget):
             return 0

@@ -23,7 +23,7 @@ def talk(store: str, url: str, first: int, last: int) -> None:
 
 
 def question(number: int) -> str:
-    """What is asked in a turn; turn 3 tells something that turn 290 wants to know."""
+    """The question of a turn. Turn 3 states something that turn 290 asks for."""
     if number == 3:
         return "My locker in the north hall has the code 58-21-07, please keep that."
     if number == 290:

@@ -81,7 +81,7 @@ def _all_of(memory: loom.Memory, session: str) -> list[loom.Record]:
 
 
 def _dividing(request: Request) -> Answer | Call | str:
-    """A tree of 1 + 4 + 8 + 8 nodes: who is above the last level divides its work once, then says what came back."""
+    """A tree of 1 + 4 + 8 + 8 nodes: a node above the last level divides its work once, then reports the results."""
     last = request.body["messages"][-1]
     if last["role"] == "tool":
         told = json.loads(last["content"])
@@ -99,7 +99,7 @@ def _dividing(request: Request) -> Answer | Call | str:
 
 
 def _divide(store: Path, model: ScriptedModel, names: list[str], tokens: int) -> list[dict[str, Any]]:
-    """What the roots say, each in a process of its own with a budget of its own."""
+    """The output of the roots, each in its own process with its own budget."""
     children = [_child("divide", store=str(store), url=model.openai_url, name=name, tokens=tokens) for name in names]
     said = [json.loads(child.communicate(timeout=240)[0]) for child in children]
     assert [child.returncode for child in children] == [0] * len(names)
@@ -125,7 +125,7 @@ def test_a_tree_spends_no_more_than_its_root_was_given(tokens: int, tmp_path: Pa
 
 
 def test_trees_of_agents_in_four_processes_share_one_file(tmp_path: Path) -> None:
-    """Budgets hold in sum, no update is lost, and what comes back names its sources."""
+    """Budgets hold in sum, no update is lost, and results name their sources."""
     store = tmp_path / "tree.loom"
     names = [str(number) for number in range(4)]
     with ScriptedModel([_dividing], repeat=True) as model:

@@ -146,9 +146,9 @@ def assert_found(memory: Memory, texts: Mapping[str, str]) -> None:
 
 
 def assert_sound(memory: Memory) -> None:
-    """Nothing is wrong, and nothing had to be put right.
+    """Nothing is damaged, and nothing was repaired.
 
-    A killed process may leave an index file that it had not published yet; removing that is no repair.
+    A killed process may leave an index file that it had not published yet; removing it is not a repair.
     """
     report = memory.check()
     assert report.problems == ()

@@ -42,7 +42,7 @@ def write(memory: Memory, first: int, last: int) -> None:
 
 
 def answers(memory: Memory) -> Answers:
-    """What is found, in order, with scores rounded past the last bits of floating point."""
+    """The hits in order, with scores rounded beyond the last bits of floating point."""
     return [[(hit.id, round(hit.score, 9)) for hit in memory.recall(question, limit=20)] for question in QUESTIONS]
 
 
@@ -179,7 +179,7 @@ def test_another_open_process_answers_right_after_damage(path: Path, damage: Cal
 
 
 def guarded_ranges(content: bytes | bytearray) -> dict[str, range]:
-    """Where the bytes of a segment file lie that a checksum guards: its head, and each of its arrays."""
+    """The ranges of a segment file that a checksum covers: its head, and each of its arrays."""
     end_of_head = 16 + int.from_bytes(content[8:12], "little")
     start = -(-end_of_head // 64) * 64
     ranges = {"head": range(16, end_of_head)}

@@ -28,7 +28,7 @@ def sizes(memory: Memory) -> dict[str, int]:
 
 
 def uncounted(path: Path) -> int:
-    """How many rows have no count, in a file that no process has open."""
+    """The number of uncounted rows, in a file that no process has open."""
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT count(*) FROM records WHERE tokens < 0").fetchone()[0])
 

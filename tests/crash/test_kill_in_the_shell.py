@@ -33,7 +33,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def killed(store: Path, armed: Point, words: Iterable[str], given: str = "") -> list[dict[str, Any]]:
-    """What a command prints until it is killed."""
+    """The output of a command until it is killed."""
     with Child("shell", words=[*words, "--jsonl", "--store", str(store)], armed=armed) as child:
         assert child.process.stdin is not None
         child.process.stdin.write(given)

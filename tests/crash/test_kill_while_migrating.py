@@ -44,7 +44,7 @@ def fill(place: str | Path) -> None:
 
 
 def held(place: str | Path, namespace: str) -> tuple[list[tuple[Any, ...]], Any]:
-    """The records and the entry of a namespace; nothing where there is no namespace or no store."""
+    """The records and the entry of a namespace; nothing if there is no namespace or no store."""
     try:
         with closing(open_store(place, namespace=namespace, read_only=True)) as store:
             found = store.scan(Filter(history=True), limit=1_000).records

@@ -44,7 +44,7 @@ def killed_at_random(nursery: TierChild, chance: random.Random, **arguments: Any
 
 
 def until_gone(nursery: TierChild) -> list[int]:
-    """What was acknowledged until the writer died, killed."""
+    """The writes that were acknowledged before the writer was killed."""
     acknowledged: list[int] = []
     while True:
         word, value = nursery.line().split()
@@ -57,7 +57,7 @@ def until_gone(nursery: TierChild) -> list[int]:
 
 
 def in_the_end(number: int) -> str:
-    """What a task says when the writer is done with it."""
+    """The text of a task after the last change by the writer."""
     return task_text(task_for(number, None if number % 5 else "done"))
 
 

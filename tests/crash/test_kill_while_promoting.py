@@ -80,7 +80,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def killed(path: Path, verb: str, armed: Point) -> list[str]:
-    """What the child said before it was killed."""
+    """The output of the child before it was killed."""
     given = {"path": str(path), "verb": verb, "armed": armed, "options": OPTIONS}
     child = run(_CHILD, json.dumps(given))
     assert child.returncode == -signal.SIGKILL, child.stderr

@@ -155,7 +155,7 @@ def poll(path: str) -> None:
 
 
 def tell(path: str, nodes: list[str]) -> None:
-    """What this process thinks the tiers of some nodes hold."""
+    """The contents of the tiers of some nodes, as this process reads them."""
     answer = {}
     for node in nodes:
         with opened(path, node) as memory:

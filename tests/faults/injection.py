@@ -129,7 +129,7 @@ class Nursery:
     def ask(
         self, half: str, folder: Path, operation: str, fault: Fault | None = None, harm: str | None = None
     ) -> dict[str, Any]:
-        """What one child of it told; `died` where it did not live to tell."""
+        """The report of a child; `died` if it ended without one."""
         request = {
             "half": half,
             "folder": str(folder),
@@ -189,7 +189,7 @@ def what_is_wrong(
 
 
 def _lost_in_silence(operation: Operation, met: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """What was acknowledged after the harm is there, or somebody is told: by an error, or by check()."""
+    """Writes acknowledged after the damage are kept, or their loss is reported: by an error, or by check()."""
     told = any(met[step] for step in ("error", "then", "close")) or "refused" in found or found.get("problems")
     new = dict(operation.result(met["before"]))
     acknowledged = {name for name in new if name not in met["before"]} | set(AFTERWARDS)

@@ -134,7 +134,7 @@ def _same(texts: Texts) -> Texts:
 
 @dataclass(frozen=True)
 class Operation:
-    """`act` is what meets the fault, after `prepare`; `result` maps the texts before to those after.
+    """`act` runs with the fault, after `prepare`; `result` maps the texts before to those after.
 
     `made` reads a file that the operation makes: its texts are `earlier` (None where there is no such file), or
     those of the store at that time.
@@ -226,8 +226,8 @@ def _to_segments(do: Callable[[Path], object]) -> Callable[[Path], object]:
 class Harm:
     """Something that another program does to the files between two operations.
 
-    Where it is `lasting`, what the store held may be gone; what is acknowledged afterwards may not be, unless
-    somebody is told.
+    Where it is `lasting`, what the store held may be gone; later acknowledged writes may not be, unless their loss is
+    reported.
     """
 
     do: Callable[[Path], object]

@@ -14,7 +14,7 @@ from loom.fractal.budget import BudgetKind, BudgetUsage
 
 
 class Clock:
-    """A monotonic clock that moves when it is told to, or by `tick` whenever somebody looks."""
+    """A monotonic clock that a test advances; every reading advances it by `tick`."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

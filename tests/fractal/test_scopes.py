@@ -230,7 +230,7 @@ def test_what_syncing_notes_is_not_the_callers_to_write(root: FractalMemory) -> 
 
 
 def test_what_a_nearer_node_shares_hides_a_farther_ones_in_every_listing(root: FractalMemory) -> None:
-    """Trap: a limit cuts the nearer value off, and the farther one, updated since, comes to light."""
+    """Trap: a limit cuts off the nearer value, so that the farther one, updated since, is returned."""
     middle = FractalMemory("middle", root)
     leaf = FractalMemory("leaf", middle)
     middle.scopes.write("plan", "nearer", SHARED)

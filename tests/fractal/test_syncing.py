@@ -220,7 +220,7 @@ def test_local_values_are_never_synced(root: FractalMemory, child: FractalMemory
 
 
 class Interfering:
-    """A resolver during which somebody else writes, the first few times."""
+    """A resolver during whose first few calls another writer writes."""
 
     def __init__(self, memory: ScopedMemory, times: int) -> None:
         self.memory, self.left, self.seen = memory, times, list[Any]()

@@ -48,7 +48,7 @@ class Session:
             file.write(data[:cut])
 
     def hook(self, name: str, **more: Any) -> str:
-        """What the hook puts into the prompt."""
+        """The text that the hook adds to the prompt."""
         event = {
             "hook_event_name": name,
             "session_id": self.id,

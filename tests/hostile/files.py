@@ -80,7 +80,7 @@ def assert_texts(memory: Memory, texts: dict[str, str]) -> None:
 
 
 def assert_true_hits(memory: Memory, name: str, texts: dict[str, str]) -> None:
-    """What is recalled is what was remembered, each at most once."""
+    """Recall returns only remembered texts, each at most once."""
     with suppress(LoomError):
         hits = memory.recall(texts[name].split()[0], limit=5)
         assert len({hit.id for hit in hits}) == len(hits)

@@ -1,6 +1,6 @@
 """Small histories in every format, written by hand after the formats' documentation and the files of the programs.
 
-In each, somebody asks when the harbour opens, a tool is called or a note is kept, and an answer says nine o'clock.
+In each, a user asks when the harbour opens, a tool is called or a note is kept, and an answer says nine o'clock.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def memory() -> Iterator[Memory]:
 
 
 def assert_imported_or_refused(memory: Memory, path: Path, data: bytes) -> None:
-    """What is reported as new is there, and nothing else; a refused file adds nothing; no other error is raised."""
+    """Exactly the reported new messages are stored; a refused file adds nothing; no other error is raised."""
     path.write_bytes(data)
     before = memory.get_stats()["records"]
     try:

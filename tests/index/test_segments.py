@@ -172,7 +172,7 @@ def test_a_flipped_bit_in_the_header_is_noticed_at_opening(path: Path) -> None:
 
 
 def place_of(path: Path, name: str) -> int:
-    """Where the last byte of an array lies in the file, found by its content."""
+    """The offset of the last byte of an array in the file, found by its content."""
     array = ARRAYS[name]
     return path.read_bytes().rindex(array.tobytes()) + array.nbytes - 1
 

@@ -32,7 +32,7 @@ queries = st.dictionaries(st.sampled_from([*WORDS, "unknown"]), st.sampled_from(
 def naive_contributions(
     corpus: Mapping[int, Sequence[str]], query: Mapping[str, float], k1: float = K1, b: float = B
 ) -> dict[str, dict[int, float]]:
-    """What each term adds to the score of each document that has it, the term that weighs most first."""
+    """The contribution of each term to the score of each document that has it, the heaviest term first."""
     counted = {key: Counter(terms) for key, terms in corpus.items()}
     total = sum(len(terms) for terms in corpus.values())
     frequency = {term: sum(term in counts for counts in counted.values()) for term in query}

@@ -192,7 +192,7 @@ def test_a_fact_stands_for_itself(memory: LoomMemory) -> None:
 
 
 def test_as_a_task_it_says_that_it_stands_for_another(memory: LoomMemory) -> None:
-    """What L1 gives for a task that is too large for it; C-1."""
+    """The form in which L1 shows a task that is too large for it; C-1."""
     record = kept(memory, action="execute", parameters={"content": ENGLISH}, session_id="s9")
     task = stand_in_task(record)
     assert task.task_id == record.id

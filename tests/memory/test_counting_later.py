@@ -86,7 +86,7 @@ def rows(memory: Memory, columns: str, where: str = "TRUE") -> list[tuple[Any, .
 
 
 def waiting(memory: Memory) -> int:
-    """How many rows wait for their count."""
+    """The number of uncounted rows."""
     return len(rows(memory, "seq", "tokens < 0"))
 
 

@@ -1,4 +1,4 @@
-"""What a memory draws from its log by itself: facts, summaries, merged facts; and how each is undone."""
+"""Derivation from the log: facts, summaries and merged facts, and undoing each of them."""
 
 from __future__ import annotations
 

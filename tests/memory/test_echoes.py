@@ -1,4 +1,5 @@
-"""What a memory answered and a tool or an assistant stores again: kept in the log, not recalled, not derived from."""
+"""Answers of a memory that a tool or an assistant stores again stay in the log, but are not recalled or derived
+from."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def operation_json(memory: loom.Memory, question: str) -> str:
 
 
 def printed(memory: loom.Memory, *words: str) -> str:
-    """What a command prints about this memory."""
+    """The output of a command about this memory."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         assert main([*words, "--store", memory.store.location]) == 0

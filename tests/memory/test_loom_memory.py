@@ -1,4 +1,4 @@
-"""LoomMemory: what comes into which tier, what leaves it, and that nothing is lost.
+"""LoomMemory: which records enter and leave each tier, and that none is lost.
 
 Requirements 42-61; C-1, C-10, C-11, C-37 to C-39; the traps under "Tiers and budgets".
 """
@@ -82,7 +82,7 @@ def real_usage(memory: LoomMemory) -> dict[str, int]:
     count = memory.counter.count
 
     def text(one: Task) -> str:
-        """What is no task, such as a fact, is handed out as one and counted as it was said."""
+        """A record that is not a task, such as a fact, is returned as a task and counted by its own text."""
         if one.metadata.get("stand_in"):
             return str(one.parameters["summary"])
         return str(one.parameters["content"]) if one.action in ("fact", "message") else task_text(one)
@@ -157,7 +157,7 @@ def test_an_importance_that_is_no_share_is_refused_and_nothing_is_kept(memory: L
 
 
 def test_a_given_importance_counts_for_a_task_that_was_heard_before(memory: LoomMemory) -> None:
-    """Requirement 55, after 59: the bus brings a task with its ordinary importance, then somebody says more."""
+    """Requirement 55, after 59: the bus brings a task with its ordinary importance, then a caller raises it."""
     heard = task(1)
     memory.add_task(heard)
     memory.add_task(heard, importance=IMPORTANT)
@@ -212,7 +212,7 @@ def test_a_given_tier_counts_for_a_task_that_was_heard_before(memory: LoomMemory
 
 
 def test_a_task_that_was_important_is_important_when_it_is_done(memory: LoomMemory) -> None:
-    """Requirement 55: its next version is still the task that somebody called important."""
+    """Requirement 55: its next version is still the task that a caller marked as important."""
     work = task(1)
     memory.add_task(work, importance=IMPORTANT)
     work.status = TaskStatus.COMPLETED
@@ -330,7 +330,7 @@ def test_a_new_version_takes_the_place_of_a_summary_too(small: LoomMemory) -> No
 
 
 def test_an_id_that_names_another_kind_of_memory_is_refused(memory: LoomMemory) -> None:
-    """A task is no next version of a fact, nor a fact of a task: neither may vanish by a slip in an id."""
+    """A task cannot be the next version of a fact, nor a fact of a task: a mistaken id must not remove either."""
     memory.add_fact(Fact("the port is 8080", id="same"))
     with pytest.raises(IdConflict, match="fact"):
         memory.add_task(task("x", task_id="same"))
@@ -762,7 +762,7 @@ def test_a_fact_may_be_said_in_plain_words(memory: LoomMemory) -> None:
 
 
 def test_a_fact_counts_how_often_it_was_asked_for(memory: LoomMemory) -> None:
-    """Requirement 22: access_count. Searching is no use."""
+    """Requirement 22: access_count. A search does not count as a use."""
     name = memory.add_fact("the port is 8080").id
     memory.search_facts("port")
     counts = []

@@ -1,4 +1,4 @@
-"""MemoryManager: tiers, scopes and parents behind one entrance. Requirements 23, 26, 62-69; C-12 to C-15."""
+"""MemoryManager: tiers, scopes and parents in one class. Requirements 23, 26, 62-69; C-12 to C-15."""
 
 from __future__ import annotations
 
@@ -536,7 +536,7 @@ def test_a_query_that_makes_no_sense_is_refused_and_not_answered_with_nothing(
 
 
 def test_asking_and_writing_do_not_block_the_loop(root: MemoryManager) -> None:
-    """What is awaited runs in another thread than the loop's."""
+    """Awaited work runs in a thread other than the loop's."""
     seen = []
     original = root.store.transaction
 

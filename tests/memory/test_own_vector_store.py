@@ -83,7 +83,7 @@ class SqliteVectors:
 
 
 def meant(memory: LoomMemory, question: str) -> set[str]:
-    """What came by its meaning."""
+    """The hits that were nominated by meaning."""
     found = memory.search(question, limit=10, explain=True)
     return {one.id for one in found.candidates if "meaning" in one.nominated_by}
 

@@ -42,7 +42,7 @@ class Knowing(RuleBasedStateMachine):
         self.reopen_as()
 
     def new_place(self) -> Path | str:
-        """Where the memory is."""
+        """The location of the memory."""
         return Path(self.folder.name) / "a.loom"
 
     def reopen_as(self) -> None:

@@ -60,7 +60,7 @@ questions = st.lists(st.sampled_from(WORDS[:9]), min_size=1, max_size=6).map(" "
 
 @st.composite
 def exchange(draw: st.DrawFn, number: int) -> list[dict[str, Any]]:
-    """What a user says and what comes of it: an answer, or a call, its results and an answer, or nothing yet."""
+    """A user's turn and its consequences: an answer, or a call, its results and an answer, or nothing yet."""
     kind = draw(st.sampled_from(["answer", "answer", "call", "open", "untrusted"]))
     said: list[dict[str, Any]] = [{"role": "user", "content": draw(texts)}]
     if kind == "call":
@@ -209,7 +209,7 @@ def hold(memory: Memory, sizes: list[tuple[int, int]], language: str, session: s
 
 
 def check_cuts(context: Context, said: list[dict[str, str]]) -> None:
-    """What is not there whole is marked in the prompt, and named by its items or by what was left out."""
+    """A shortened text is marked in the prompt, and named by its items or by those left out."""
     shown = [{"role": message["role"], "content": message["content"]} for message in context]
     told = "\n".join(message["content"] or "" for message in context)
     short = [item for item in context.items if item.shortened]
@@ -357,7 +357,7 @@ REDUNDANT = (
 
 
 def room_for_more(context: Context) -> list[tuple[str, str]]:
-    """What the free room would have held: left out, or shortened."""
+    """Items that would have fitted into the free room but were left out or shortened."""
     is_first = not (context[-2]["content"] or "").startswith("<memory>")
     free = context.budget - context.tokens - AROUND - (BLOCK if is_first else 0)
     there = {item.id for item in context.items}

@@ -24,7 +24,7 @@ SIZES = st.sampled_from([0, 0, 3, 40, 900, 6000])
 
 @dataclass
 class Kept:
-    """What the dictionary knows of one id: its texts, oldest first, each with a word of its own."""
+    """The model's state of one id: its texts, oldest first, each with a word of its own."""
 
     texts: list[str]
     words: list[str]
@@ -72,7 +72,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.memory = self._opened()
 
     def place(self) -> Path | str | None:
-        """Where the memory is."""
+        """The location of the memory."""
         return self.path
 
     def _opened(self) -> Memory:

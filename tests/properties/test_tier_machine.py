@@ -92,7 +92,7 @@ AUDITOR = Auditor()
 
 @pytest.fixture(scope="module", autouse=True)
 def _stop_the_auditor() -> Any:
-    """And let nothing rest before it comes back: how long that is depends on how many are there."""
+    """Also let records return at once, because the usual wait depends on their number."""
     restless = {name: dataclasses.replace(one, promotion_rest=0.0) for name, one in loom.settings.PROFILES.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loom.settings, "PROFILES", restless)
@@ -154,7 +154,7 @@ class Rules:
 
     @property
     def admission_by_use(self) -> int | None:
-        """After how many uses a record comes to L2; None: where it is important, at once."""
+        """The number of uses after which a record enters L2; None if important records enter at once."""
         if self.strategy == "simple":
             return 2
         return 1 if self.profile == "lcr" else None
@@ -178,7 +178,7 @@ class Item:
     word: str
     task: dict[str, Any] | None
     recent: bool
-    """Whether it came into L1 at all."""
+    """Whether it entered L1."""
     shorter: int | None
     """What its stand-in counts there, where it was too large itself."""
     is_fact: bool = False
@@ -187,7 +187,7 @@ class Item:
     """Other nodes that know it, and what it counts in their L1; 0 where it is not for that."""
 
     def window(self, node: str, budget: int) -> int | None:
-        """What it counts in a node's L1 of this size; None where it has no place there."""
+        """Its size in a node's L1 of this size; None if it has no place there."""
         if self.node != node:
             size = self.heard.get(node, 0)
         elif self.recent:
@@ -218,11 +218,11 @@ class TierMachine(RuleBasedStateMachine):
         self.child: MemoryManager
 
     def place(self) -> Path | str:
-        """Where the memory is."""
+        """The location of the memory."""
         return self.folder / "agent.loom"
 
     def audit(self) -> dict[str, Any]:
-        """What the tables say, read without the store."""
+        """The contents of the tables, read without the store."""
         return AUDITOR.read(self.folder / "agent.loom", self.last_move)
 
     @initialize(profile=PROFILES, strategy=STRATEGIES, childs=PROFILES)

@@ -24,7 +24,7 @@ RESOLVERS = (ParentWinsResolver(), ChildWinsResolver(), MergeResolver())
 
 @dataclass
 class Value:
-    """What a key of a place should be. A deleted key keeps its version."""
+    """The expected state of a key of a place. A deleted key keeps its version."""
 
     content: Any = None
     version: int = 0

@@ -13,7 +13,7 @@ from loom.recall import copies, search
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How often two records were compared."""
+    """The number of comparisons of two records."""
     count = [0]
     plain = copies.Duplicates.are_alike
 

@@ -36,7 +36,7 @@ Answers = Mapping[str, Sequence[tuple[str, str]]]
 
 
 class Reader:
-    """A model that knows, for pieces of text, which names stand behind which words; it keeps what it was asked."""
+    """A model that knows the names to which words in pieces of text refer. It stores its prompts."""
 
     def __init__(self, known: Answers, *also: str) -> None:
         self.known = dict(known)

@@ -467,7 +467,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def restored_in_little_memory() -> Iterator[Callable[[Path], str]]:
-    """What comes of restoring a snapshot in a process that may take 640 MiB more than it has at its start."""
+    """The outcome of restoring a snapshot in a process that may take 640 MiB more than at its start."""
     with subprocess.Popen(
         [sys.executable, "-c", _RESTORE_IN_LITTLE_MEMORY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -530,7 +530,7 @@ def test_a_row_outside_of_the_range_of_a_snapshot_is_named(snapshot: Path, tmp_p
 
 
 def test_a_snapshot_that_was_taken_apart_and_put_together_again_is_sound(snapshot: Path, tmp_path: Path) -> None:
-    """What the other tests do, without the forgery: it is the forgery that is refused."""
+    """The steps of the other tests without a forgery succeed, so it is the forgery that is refused."""
     path = forged(snapshot, tmp_path / "same.hctx", lambda rows: None)
     restore(path, tmp_path / "b.loom")
     restore(snapshot, tmp_path / "c.loom")

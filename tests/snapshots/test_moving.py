@@ -35,7 +35,7 @@ def fill(place: str | Path, namespace: str = "default") -> None:
 
 
 def told(place: str | Path, namespace: str = "default") -> dict[str, Any]:
-    """What a memory tells of itself, apart from where it lies."""
+    """The description of a memory, without its location."""
     with loom.open(place, namespace=namespace, embedder="none") as memory:
         page = memory.list(limit=200, newest_first=False)
         with SharedMemoryPool("crew", store=memory.store) as pool:

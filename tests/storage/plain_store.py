@@ -195,7 +195,7 @@ class PlainDatabase:
 
 
 class _Reads(Reads):
-    """What a store and a transaction read, from the state that each has."""
+    """The reads of a store and a transaction, from the state of each."""
 
     database: PlainDatabase
     name: str

@@ -161,7 +161,7 @@ json.dump(sorted(found), sys.stdout)
 
 
 def left_of(path: Path, needles: Sequence[str]) -> list[str]:
-    """Where these words still are: in the raw bytes of any file, or in an opened block."""
+    """The places that still have these words: the raw bytes of any file, or an opened block."""
     done = subprocess.run(
         [sys.executable, "-c", _SCAN, str(path.parent)],
         input=json.dumps(list(needles)),
@@ -244,7 +244,7 @@ def test_any_text_and_any_data_comes_back(items: list[tuple[str, Any, bool]]) ->
 
 
 def answers(memory: Memory) -> dict[str, Any]:
-    """What a memory says to everything that can be asked; uses and times of asking are left out."""
+    """The answers of a memory to every kind of read, without uses and the times of the reads."""
     store = memory.store
     later = NOW + timedelta(minutes=60)
     asked = ["Ana index 21", "发票 费用", "bridge repaired", "replaced 第二版"]

@@ -123,7 +123,7 @@ def test_objects_with_the_same_fields_name_them_once() -> None:
 
 
 def outcome(payload: bytes, raw_bytes: int | None = None) -> list[Text] | None:
-    """What reading a forged payload gives; None where it is refused. Any other error fails the test."""
+    """The result of reading a forged payload; None if it is refused. Any other error fails the test."""
     data = zstd.compress(payload)
     try:
         return list(Block(data, len(payload) if raw_bytes is None else raw_bytes, None).texts())

@@ -26,7 +26,7 @@ NAMESPACES = ("one", "two")
 
 
 def weak(text: str) -> int:
-    """A hash of four bits, of which the namespace is no part."""
+    """A hash of four bits that does not include the namespace."""
     return blake2b(text.partition("\0")[2].encode(), digest_size=1).digest()[0] & 15
 
 

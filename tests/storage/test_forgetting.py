@@ -101,7 +101,7 @@ os._exit(0)
 
 
 def leftovers(folder: Path, needles: list[str | bytes]) -> list[list[object]]:
-    """Where the raw bytes of any file below a folder hold one of these."""
+    """The files below a folder whose raw bytes contain one of these."""
     raw = [needle.encode() if isinstance(needle, str) else needle for needle in needles]
     done = subprocess.run(
         [sys.executable, "-c", _SCAN, str(folder)],
@@ -167,7 +167,7 @@ def segment_files(path: Path) -> list[Path]:
 
 
 def in_segments(path: Path, records: set[int], words: set[str]) -> list[str]:
-    """What the index files, referred to or not, still know of these records and of these terms."""
+    """The traces of these records and terms in the index files, whether the database names the files or not."""
     found = []
     hashes = np.array([term_hash(word) for word in words], dtype=np.uint64)
     for file in segment_files(path):

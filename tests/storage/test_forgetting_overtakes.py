@@ -21,7 +21,7 @@ from loom.storage.sqlite.store import SqliteStore
 
 
 class Stuck(FakeEmbedder):
-    """An embedder that does not come back until it may."""
+    """An embedder that does not return until it is released."""
 
     def __init__(self) -> None:
         super().__init__(dimensions=16)

@@ -1,4 +1,4 @@
-"""Indexing while idle: so much that the next process has little to analyse."""
+"""Indexing while idle, so that the next process has little to analyse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = datetime(2024, 5, 15, tzinfo=UTC)
 
 
 def indexed(store: SqliteStore) -> int:
-    """How many records are in segments of the text index."""
+    """The number of records in segments of the text index."""
     return store.stats()["indexed"]
 
 

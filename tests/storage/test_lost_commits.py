@@ -1,4 +1,5 @@
-"""A damaged write-ahead log: SQLite drops the commits behind the first bad frame, and loom says which are known."""
+"""A damaged write-ahead log: SQLite drops the commits after the first bad frame, and loom names those that it
+knows."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def replace(path: Path) -> None:
 
 
 def copy(path: Path) -> None:
-    """What `cp backup agent.loom.new && mv agent.loom.new agent.loom` does: the same store, another file."""
+    """The effect of `cp backup agent.loom.new && mv agent.loom.new agent.loom`: the same store, another file."""
     shutil.copy(path, path.with_name("copy"))
     os.replace(path.with_name("copy"), path)
 

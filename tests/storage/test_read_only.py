@@ -1,4 +1,4 @@
-"""Opening read-only: it works in a folder that may not be written, and leaves no file behind."""
+"""Opening read-only works in a folder without write permission, and leaves no file behind."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
 
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Callable[[Path], str]]:
-    """What a process without rights reads of a store: the counts of three answers, or an error."""
+    """The reads of a store by a process without permissions: the counts of three answers, or an error."""
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root, and root may write everywhere")
     with subprocess.Popen(

@@ -25,7 +25,7 @@ DIMENSIONS = 8
 
 
 class Clock:
-    """Time that goes on by a second whenever somebody looks."""
+    """A clock that advances by a second at every reading."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.now = MOMENT + timedelta(seconds=seconds)

@@ -38,7 +38,7 @@ def assert_all_written(memory: Memory, numbers: range) -> None:
 
 
 def told_here(memory: LoomMemory) -> dict[str, Any]:
-    """What this process thinks the tiers hold; `tell` says the same of another one."""
+    """The contents of the tiers as this process reads them; `tell` returns the same of another process."""
     stats = {key: value for key, value in memory.get_stats().items() if key[:2] in ("l1", "l2", "l3", "l4")}
     return {
         "stats": stats,

@@ -137,7 +137,7 @@ def test_a_timestamp_does_not_swamp_the_count() -> None:
 
 
 def test_what_was_used_a_lot_in_its_day_leaves_once_the_work_has_moved_on() -> None:
-    """Where nothing is used past a certain age, many old uses keep nothing for ever."""
+    """If nothing is used after a certain age, many old uses do not keep a record for ever."""
     tier = session(300)
     leaving = order(tier, WEIGHTED)
     once_hot = {one.record for one in tier if one.uses > 0 and one.record < 100}

@@ -28,7 +28,7 @@ milliseconds = st.sampled_from([0.0, 1.0, 39.9, 40.0, 49.9, 50.0, 89.0, 90.0, 91
 
 
 class Heard:
-    """What was published, by the last word of the action."""
+    """The published events, by the last word of the action."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []

@@ -110,7 +110,7 @@ def test_a_request_is_accepted_makes_others_leave_or_is_rejected(
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("size", [5, 79, 80, 81, 89, 90, 95, 96, 100, 101, 500])
 def test_the_answer_is_what_the_tier_then_does(memory: LoomMemory, tier: MemoryTier, size: int) -> None:
-    """A request that is not rejected comes into the tier; one that is rejected does not come into it whole.
+    """A request that is not rejected enters the tier; a rejected one does not enter it whole.
 
     The far tiers hold stand-ins, so it is the size of these that must fit.
     """

@@ -1,7 +1,7 @@
-"""A backup of a database on a server, or of one namespace: a SQLite file that opens as a memory.
+"""Backs up a database on a server, or one namespace of it, to a SQLite file that opens as a memory.
 
 The tables of both have the same columns, so rows are copied unchanged, with their sequence numbers and checksums. The
-indexes are not copied; the file's own are built from the records.
+indexes are not copied; those of the file are built from the records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _COPIED = tuple(table for table in TABLES if table not in _OWN)
 
 
 def back_up(engine: Engine, path: str | Path, namespace: str | None) -> None:
-    """Copy a namespace, or all (None), to a path while others write. The complete copy replaces the file there."""
+    """Copy a namespace, or all of them (None), to a path while other processes write. The complete copy replaces a
+    file there."""
     target = Path(path).expanduser().absolute()
     with disk_errors(f"the backup to {target} was not made"):
         check_folder(target.parent)

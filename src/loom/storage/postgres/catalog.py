@@ -1,10 +1,10 @@
-"""The PostgreSQL tables, their upgrades, and the formats of programs that may use them.
+"""The PostgreSQL tables, their upgrades, and the formats that programs need in order to use them.
 
 The tables have the columns of the SQLite ones (`loom.storage.sqlite.schema`). The table `heads` has a row for each
 namespace, with its counter and its clock; this row is also its write lock. A sequence number is
 `namespace << 40 | counter`, so it is unique in the database and contains its namespace.
 
-A number that other tables refer to by itself is checked to contain the namespace of its row.
+Constraints check that a number which identifies a row alone contains the namespace of that row.
 
 The tables that grow with the records are divided into partitions by the hash of the namespace. All data of a
 namespace is in the partitions with one number, and statements name these directly: planning a statement on 64
@@ -43,8 +43,8 @@ _PLAIN = """
     CREATE TABLE namespaces (
         number bigint GENERATED ALWAYS AS IDENTITY (MAXVALUE 8388607) PRIMARY KEY, name TEXT NOT NULL UNIQUE
     );
-    -- The lock, the counter and the clock of a namespace. Its row changes with every write: pages are left free. The
-    -- revision grows with every change that a write of one statement depends on.
+    -- The lock, the counter and the clock of a namespace. Its row changes with every write, so pages have free space.
+    -- The revision grows with every change on which a write of one statement depends.
     CREATE TABLE heads (
         namespace bigint PRIMARY KEY, seq bigint NOT NULL CHECK (namespace = seq >> 40), committed_at bigint NOT NULL,
         revision bigint NOT NULL DEFAULT 0
@@ -80,7 +80,7 @@ _PLAIN = """
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL, dimensions int NOT NULL,
         UNIQUE (name, dimensions)
     );
-    -- The projections: which segment files stand for the records up to the watermark. segment_chunks has the bytes.
+    -- The projections: the segment files that cover the records up to the watermark. segment_chunks has the bytes.
     CREATE TABLE projections (
         namespace bigint NOT NULL, kind TEXT NOT NULL,
         generation bigint NOT NULL, basis TEXT NOT NULL, watermark bigint NOT NULL,
@@ -96,13 +96,13 @@ _PLAIN = """
     ) WITH (fillfactor = 20);
 """
 
-# What format 2 adds: the roles that may use some namespaces only (`tenants`), and what waits for VACUUM.
+# Format 2 adds the roles that may use only some namespaces (`tenants`), and the namespaces that wait for VACUUM.
 _ADDED = """
     CREATE TABLE tenants (role name, namespace bigint, PRIMARY KEY (role, namespace));
     CREATE TABLE vacuums (namespace bigint PRIMARY KEY, xid xid8 NOT NULL, forgets bigint NOT NULL);
 """
 
-# What format 3 adds: the last write of each writer, which a process reads after its connection was lost in a commit.
+# Format 3 adds the last write of each writer, which a process reads if its connection was lost during a commit.
 _WRITERS = """
     CREATE TABLE writers (
         namespace bigint NOT NULL, writer bigint NOT NULL, last bigint NOT NULL, at timestamptz NOT NULL,
@@ -111,7 +111,7 @@ _WRITERS = """
 """
 
 WRITERS_KEPT_S = 86_400
-"""A row of `writers` without a write for this long is that of a process that has ended."""
+"""A row of `writers` that was not written for this long belongs to a process that has ended."""
 
 
 class _Big(NamedTuple):
@@ -125,7 +125,7 @@ class _Big(NamedTuple):
 
 
 _BIG: Mapping[str, _Big] = {
-    # A record that was forgotten stays as an empty row of version 0, in no index of words, until VACUUM.
+    # A forgotten record stays as an empty row of version 0, in no partial index, until VACUUM.
     "records": _Big(
         """
         seq bigint NOT NULL,
@@ -263,8 +263,9 @@ PARTITIONED = frozenset(_BIG)
 PARTITIONS = 64
 """The number of partitions of new tables, unless the address names another one. It never changes afterwards."""
 
-# For each format, the oldest formats whose programs may read and write the tables. Format 2 has the partitions; a
-# program of format 1 writes no namespace into `edges` and `supersessions`. Programs of format 2 do not use `writers`.
+# For each format, the oldest formats whose programs may read and write the tables. Format 2 has the partitions. A
+# program of format 1 does not write the namespace into `edges` and `supersessions`. Programs of format 2 do not use
+# `writers`.
 _STILL_READ = (1, 1, 1)
 _STILL_WRITE = (1, 2, 2)
 
@@ -292,13 +293,13 @@ def read_formats(connection: psycopg.Connection[Any], schema: str) -> Formats | 
 
 
 def check_formats(formats: Formats, place: str, read_only: bool) -> None:
-    """Refuse tables of a newer program that this one cannot use."""
+    """Raise `UnsupportedStore` for tables of a newer program that this one cannot use."""
     needed = formats.min_reader if read_only else formats.min_writer
     if needed > FORMAT:
         use = "read" if read_only else "write"
         raise UnsupportedStore(
-            f"{place} has format {formats.format}, which programs of format {needed} or later can {use}; this one "
-            f"knows {FORMAT}. Upgrade: pip install --upgrade loomkeep"
+            f"{place} has format {formats.format}, which programs of format {needed} or later can {use}; this "
+            f"program has format {FORMAT}. Upgrade: pip install --upgrade loomkeep"
         )
 
 
@@ -343,7 +344,7 @@ def _run(connection: psycopg.Connection[Any], script: str) -> None:
 
 
 def _divided(partitions: int) -> str:
-    """SQL that creates the divided tables, with their primary keys and no other index."""
+    """SQL that creates the divided tables, with their primary keys but no other indexes."""
     script = []
     for name, table in _BIG.items():
         script.append(f"CREATE TABLE {name} ({table.columns}) PARTITION BY HASH (namespace);")

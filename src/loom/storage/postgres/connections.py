@@ -1,9 +1,9 @@
 """The connections of one process to one database, and the address of that database.
 
-A URL is libpq's, with additional options: `schema` (of the tables), `cache` (the folder of the index files on this
-host), `connections` (the most in this process), `partitions` (of new tables), `codes_only_from` and
+A URL is one of libpq's, with additional options: `schema` (of the tables), `cache` (the folder of the index files on
+this host), `connections` (the most in this process), `partitions` (of new tables), `codes_only_from` and
 `words_first_from` (numbers of vectors; see `Engine` in `loom.storage.databases`). libpq finds passwords (in the URL,
-`PGPASSFILE`, a service file). No message contains them.
+`PGPASSFILE`, a service file). No message contains a password.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = ["FIND_AGAIN_S", "Address", "Server", "default_cache"]
 _OLDEST_SERVER = 150_000
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _CONNECTIONS = 16
-# Of 2 million vectors with 384 dimensions, the codes have 130 MB and the vectors 1.5 GB.
+# The codes of 2 million vectors with 384 dimensions have 130 MB, the vectors 1.5 GB.
 _CODES_ONLY_FROM = 2_000_000
-# As many whole vectors take about two seconds to fetch.
+# Fetching this many whole vectors takes about two seconds.
 _WORDS_FIRST_FROM = 200_000
 _CONNECT_WITHIN_S = 10
-# The longest search for a server by a process that had a connection, and the pause between attempts.
+# The longest time for which a process that had a connection looks for a server, and the pause between attempts.
 FIND_AGAIN_S = 30.0
 _FIND_PAUSE_S = 0.1
 
@@ -91,10 +91,10 @@ class Address(NamedTuple):
         try:
             given = conninfo_to_dict(base + ("?" + urlencode(options) if options else ""))
         except psycopg.ProgrammingError as error:
-            raise InvalidInput(f"this is no PostgreSQL URL: {_without_password(str(error), base)}") from None
+            raise InvalidInput(f"this is not a PostgreSQL URL: {_without_password(str(error), base)}") from None
         given.setdefault("connect_timeout", _CONNECT_WITHIN_S)
         given.setdefault("application_name", "loom")
-        # Detects a host that stops answering within half a minute; the kernel's default takes two hours.
+        # With these, a host that stops answering is detected within half a minute; the default takes two hours.
         for name, value in (("keepalives_idle", 10), ("keepalives_interval", 5), ("keepalives_count", 3)):
             given.setdefault(name, value)
         given.setdefault("tcp_user_timeout", 30_000)
@@ -159,10 +159,10 @@ class Server:
             raise
 
     def reset(self) -> None:
-        """Start without a connection, as a new pool and in a child process after fork."""
+        """Start without connections, in a new pool or in a child process after a fork."""
         self._idle: deque[PooledConnection] = deque()
         self._own = threading.local()
-        # One item for each connection that may be lent. A queue costs a fifth of a semaphore.
+        # One item for each connection that may be lent. A queue takes a fifth of the time of a semaphore.
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(self.address.connections):
             self._room.put(None)
@@ -190,7 +190,7 @@ class Server:
                     f"{self.place} is PostgreSQL {connection.info.server_version // 10_000}; loom needs 15 or later"
                 )
             self._check_encoding(connection)
-            # A pooler reports a process id of its own. Behind it, a later transaction lacks prepared statements.
+            # A pooler reports its own process id. Through a pooler, a later transaction lacks prepared statements.
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             self.prepared.is_allowed = row == (connection.info.backend_pid,)
             formats = read_formats(connection, self.address.schema)
@@ -199,7 +199,7 @@ class Server:
             if not self.read_only and (formats is None or formats.format < FORMAT):
                 self._upgrade(connection, formats)
             elif formats is None:
-                raise NotAStore(f"{self.place} holds no memory: there is nothing to read. Open it for writing first.")
+                raise NotAStore(f"{self.place} has no memory to read yet. Open it for writing first.")
             schema = f'"{self.address.schema}"'
             row = connection.execute(
                 f"SELECT id, row_security_active('{schema}.records') FROM {schema}.store"
@@ -243,7 +243,7 @@ class Server:
         return known
 
     def one_statement(self, dialect: Dialect, queues: bool, named: bool) -> OneStatement:
-        """The statement that writes a record, which all engines on these tables prepare under one name."""
+        """The statement that writes a record. All engines on these tables prepare it under the same name."""
         return self._one_statement.setdefault((dialect, queues, named), OneStatement(dialect, queues, named))
 
     # -- lending -----------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Server:
     def lend(self) -> PooledConnection:
         """Lend an idle connection, or a new one, to this thread, which must return it.
 
-        A thread that already has a connection does not wait for another.
+        A thread that already has a connection does not wait for another one.
         """
         depth = getattr(self._own, "depth", 0)
         if not depth:
@@ -287,7 +287,7 @@ class Server:
         return self._connect()
 
     def give_back(self, connection: PooledConnection) -> None:
-        """Return a connection. One inside a transaction is closed."""
+        """Return a connection to the pool. A connection that is inside a transaction is closed."""
         self._own.depth -= 1
         idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
         if idle and not connection.closed and not self._closed:
@@ -306,7 +306,8 @@ class Server:
                 return
 
     def _connect(self) -> PooledConnection:
-        """Open a connection. A process that has had one retries for a while, because another server may take over."""
+        """Open a connection. A process that had one before retries for a while, since another server may take
+        over."""
         deadline = time.monotonic() + (FIND_AGAIN_S if self._known else 0.0)
         while True:
             try:
@@ -331,7 +332,7 @@ class Server:
 
 
 def _may_come_back(error: psycopg.Error) -> bool:
-    """Whether a connection may succeed later, after a server refused it or no server answered."""
+    """Whether a connection may succeed later, after a server has refused it or has not answered."""
     refused = errors.InvalidPassword | errors.InvalidAuthorizationSpecification | errors.InvalidCatalogName
     return is_gone(error) and not isinstance(error, refused) and "password authentication" not in str(error)
 

@@ -2,7 +2,7 @@
 
 The statements of a store are written once, in `loom.storage.sqlite`. Few parts differ: placeholders, lists of values,
 hints for SQLite's planner, and statements about the counter of sequence numbers, which PostgreSQL has for each
-namespace. The translation replaces text, once for each statement, and is cached.
+namespace. The translation replaces text. It is made once for each statement and cached.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TABLES = (
 )
 
 ARCHIVED = "\x01@"
-"""The prefix of a mark in place of a text in an archive block. No stored text has it (see `spoken_connection`)."""
+"""The prefix of a mark that replaces a text in an archive block. No stored text has it (see `spoken_connection`)."""
 
 _KEYS = {
     "pins": ("record",),
@@ -143,7 +143,7 @@ class _List(Enum):
 
 
 class Spoken(NamedTuple):
-    """A statement in PostgreSQL's SQL, and the places of its values among those given, in order."""
+    """A statement in PostgreSQL's SQL, and the places of its values among the given ones, in order."""
 
     text: bytes
     order: tuple[tuple[int | str, _List], ...]
@@ -172,7 +172,7 @@ class Dialect:
         self._known: dict[str, Spoken] = {}
 
     def spell(self, statement: str) -> Spoken:
-        """Translate a statement of SQLite's into PostgreSQL's SQL."""
+        """Translate a statement from SQLite's SQL into PostgreSQL's."""
         known = self._known.get(statement)
         if known is None:
             if len(self._known) > _MOST_REMEMBERED:
@@ -187,7 +187,7 @@ class Dialect:
 
     def _spelled(self, statement: str) -> Spoken:
         text = _SPELLINGS.get(statement, statement)
-        # VACUUM removes old versions of changed rows as it does deleted ones.
+        # VACUUM removes the old versions of changed rows just as it removes deleted rows.
         text = text.replace(TO_NOTHING, _TO_NOTHING).replace(EMPTY_LAYOUTS, "DELETE FROM entries")
         text = text.replace(TOKENS, "r.tokens").replace(CONTENT, _CONTENT).replace(DATA, _DATA)
         archived = _CONTENT in text or _DATA in text
@@ -213,7 +213,7 @@ class Dialect:
 
         def qualified(found: re.Match[str]) -> str:
             word, space, name = found.groups()
-            # Columns that are qualified with the name of the table need it as an alias.
+            # If columns are qualified with the name of the table, the partition needs that name as an alias.
             alias = f" AS {name}" if f" {name}." in text or f"({name}." in text else ""
             return f"{word}{space}{self.table(name)}{alias}"
 

@@ -1,7 +1,7 @@
 """The transactions of one namespace of a database in one process, and the index files of this host.
 
-A write first locks the row of the namespace in `heads`, as SQLite's `BEGIN IMMEDIATE` locks the file. So the writes
-of a namespace are serial, their sequence numbers become visible in order, and they cannot deadlock. A read is
+A write first locks the row of the namespace in `heads`, as SQLite's `BEGIN IMMEDIATE` locks the file. The writes of a
+namespace are therefore serial, their sequence numbers become visible in order, and they cannot deadlock. A read is
 REPEATABLE READ and read-only, so it sees one snapshot. No state remains in a session, so a pooler in transaction mode
 works.
 """
@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 
 log = logging.getLogger("loom.store")
 
-# A wait for another writer is split into pieces of this length, so that it can be interrupted.
+# A wait for another writer consists of pieces of this length, so that it can be interrupted.
 _WAIT_PIECE_S = 1.0
 # Jobs that a worker has taken return to the queue after this time, because the worker may have died.
 _TAKEN_FOR_S = 20.0
@@ -57,14 +57,15 @@ _TAKEN_FOR_S = 20.0
 _TIDY_PAUSE_S = 60.0
 # The codes of a vector have about this part of its bytes.
 _CODES_SHARE = 10
-# The server ends a write whose host sends nothing for this long: it is stopped, or cut off, and holds the others up.
+# The server ends a write whose host sends nothing for this long. Such a host is stopped or disconnected, and other
+# writers wait for it.
 SILENT_MS = 60_000
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # The statements name their tables in the order of the best plan, with CROSS JOIN for SQLite. Without statistics, as
-# in new tables, PostgreSQL chose a join of whole tables: 400 ms for a recall among 3,000 records.
+# for new tables, PostgreSQL chose a join of whole tables, which took 400 ms for a recall among 3,000 records.
 _IN_ORDER = b"SET LOCAL join_collapse_limit = 1"
 _CHUNK_BYTES = 1 << 20
-# Connections that the server has closed are discovered one by one. After this many the server is assumed to fail.
+# Connections that the server has closed are discovered one by one. After this many, the server is assumed to fail.
 MOST_STALE = 100
 
 _Key = tuple[Address, int, bool]
@@ -75,14 +76,14 @@ _inherited: list[object] = []  # connections of a parent process: referenced, so
 
 
 class LostInWrite(Exception):
-    """The connection was lost inside a write of one statement, so it is not known whether the write was kept."""
+    """The connection was lost during a write of one statement, so it is not known whether the write was kept."""
 
 
 class _Writer:
     """A row of the table `writers`, which one write at a time uses.
 
-    The row names the last write that was committed with it. So this process can find out whether a write was kept
-    whose connection was lost during the commit, on any server that has the row.
+    The row names the last write that was committed with it. If the connection is lost during a commit, this process
+    can find out whether the write was kept, on any server that has the row.
     """
 
     __slots__ = ("last", "number", "since")
@@ -105,7 +106,7 @@ class _Scope(threading.local):
 
 
 class Engine:
-    """One namespace of a database in this process. `acquire` opens or joins it, `release` drops one handle."""
+    """One namespace of a database in this process. `acquire` opens or joins it, and `release` drops one handle."""
 
     folds_log = False
 
@@ -119,7 +120,7 @@ class Engine:
         self._key = key
         _, self.namespace, _ = key
         self.dialect = server.dialect_of(self.namespace)
-        # The first question of every search is for the last number. One round trip has the answer.
+        # Every search first asks for the last sequence number, so the same round trip returns it.
         self._begin_reading = b"%b; %b; %b" % (_BEGIN_READING, _IN_ORDER, self._spelled_out(LAST_NUMBER))
         self._busy_timeout_s = busy_timeout_s
         self._references = 1
@@ -151,7 +152,7 @@ class Engine:
         clock: Clock,
         file_mode: int = FILE_MODE,
     ) -> Engine:
-        """Open a namespace, and create a missing one, or join this process's engine on it."""
+        """Open a namespace, which is created if it is missing, or join this process's engine on it."""
         address = Address.of(url)
         with _registry_lock:
             server = _servers.get((address, read_only))
@@ -208,7 +209,7 @@ class Engine:
         self._hurried.add(thread)
 
     def after_fork(self) -> None:
-        """Drop the state of the parent process in a child: the connections are the parent's."""
+        """Drop the inherited state in a child process: the connections belong to the parent."""
         self._scope = _Scope()
         self._fetching = None
         self._hurried = weakref.WeakSet()
@@ -289,8 +290,8 @@ class Engine:
         """Insert a record, given by `rows`, in one statement and in its own transaction.
 
         Returns False, and writes nothing, if the settings have another revision, or if this process does not know the
-        namespace yet. For a record whose id may be known (`named`), also if the id is known or awaited, or if another
-        write has the lock. Raises `LostInWrite` if the connection is lost.
+        namespace yet. For a record whose id may exist (`named`), it also does so if the id exists or is awaited, or
+        if another write has the lock. Raises `LostInWrite` if the connection is lost.
         """
         self._check_writable()
         head = self._head
@@ -337,7 +338,7 @@ class Engine:
         writing.__exit__(None, None, None)
 
     def connection_on(self, raw: psycopg.Connection[Any]) -> PostgresConnection:
-        """An executor of our statements on a connection of the server."""
+        """Execute loom's statements on a connection of the server."""
         server = self.server
         return PostgresConnection(
             raw, self.dialect, self.namespace, self.archive, prepared=server.prepared, copies=not server.restricted
@@ -359,9 +360,9 @@ class Engine:
             raise InvalidInput("a transaction is already open in this thread; finish it first")
 
     def _answered(self, statements: bytes) -> tuple[PooledConnection, PGresult]:
-        """Execute the first statements of a transaction. Returns the connection and the result of the last one.
+        """Execute the first statements of a transaction. Returns the connection and the result of the last statement.
 
-        Nothing precedes them, so they are retried if the connection, or its server, is lost.
+        Nothing precedes them, so they are retried if the connection or its server is lost.
         """
         self._check_open()
         for _ in range(MOST_STALE):
@@ -384,14 +385,14 @@ class Engine:
 
     def all_closed(self) -> StoreUnavailable:
         """The error for a server that closes every connection."""
-        return StoreUnavailable(f"{self.server.place} closes every connection; look at its log")
+        return StoreUnavailable(f"{self.server.place} closes every connection; see the log of the server")
 
     def _locked(self, wait_s: float) -> tuple[PooledConnection, tuple[Any, ...] | None]:
         """Begin a transaction with the lock of the namespace. Returns the connection and the result of `BEGUN`."""
         number = f"{self.namespace:d}"
         begun = self._spelled_out(BEGUN).decode()
         heads = self.dialect.table("heads")
-        # A separate statement reads the head, because the one that waited for the lock has an older snapshot.
+        # A separate statement reads the head, because the statement that waited for the lock has an older snapshot.
         raw, result = self._patiently(
             wait_s,
             lambda wait_ms: self._answered(
@@ -410,11 +411,12 @@ class Engine:
         return raw, (int(seq or 0), int(committed_at or 0), space, settings, name)
 
     def _spelled_out(self, statement: str) -> bytes:
-        """A statement whose only value is the number of the namespace, with that number."""
+        """A statement whose only value is the number of the namespace, with that number filled in."""
         return self.dialect.spell(statement).text.replace(b"%s", b"%d" % self.namespace)
 
     def _patiently(self, wait_s: float, attempt: Callable[[int], Answer]) -> Answer:
-        """Repeat an attempt until it has the lock of the namespace. It may wait as many milliseconds as it is given.
+        """Repeat an attempt until it gets the lock of the namespace. Its argument is the longest wait in
+        milliseconds.
 
         Raises `StoreBusy` after `wait_s`.
         """
@@ -430,8 +432,8 @@ class Engine:
                     raise Closed("the memory was closed while it waited for another writer") from None
 
     def _commit(self, raw: psycopg.Connection[Any], last: bytes, writer: _Writer) -> None:
-        """Commit, together with the last statements and the number of the write. Finds out whether a commit was kept
-        whose answer is lost."""
+        """Commit together with the last statements and the number of the write. If the answer is lost, finds out
+        whether the commit was kept."""
         writer.begin()
         note = (
             f"INSERT INTO {self.dialect.table('writers')} VALUES ({self.namespace:d}, {writer.number:d}, "
@@ -460,8 +462,8 @@ class Engine:
     def _is_kept(self, writer: _Writer) -> bool | None:
         """Whether the last write of a writer, whose connection was lost during the commit, was kept.
 
-        None if the server cannot be asked. Takes the lock of the namespace, which the write has until it has ended.
-        Commits a change of its own: where standbys confirm commits, they have confirmed the earlier one then.
+        None if the server cannot be asked. Takes the lock of the namespace, which the write holds until it has ended.
+        Commits a change itself: if standbys confirm commits, they have then confirmed the earlier one too.
         """
         heads, writers = self.dialect.table("heads"), self.dialect.table("writers")
         query = f"SELECT last FROM {writers} WHERE namespace = %s AND writer = %s".encode()
@@ -474,14 +476,14 @@ class Engine:
                 _roll_back(raw)
                 self.server.give_back(raw)
         except (psycopg.Error, LoomError) as error:
-            log.info("the outcome of a commit cannot be found out: %s", type(error).__name__)
+            log.info("the outcome of a commit cannot be determined: %s", type(error).__name__)
             return None
         if row == (writer.last,):
             return True
-        # Much later the row may have been removed as that of a process that has ended.
+        # Much later, the row may have been removed as belonging to a process that has ended.
         return None if time.time() - writer.since > WRITERS_KEPT_S / 2 else False
 
-    # -- operations of files that a server does not need -----------------------------------------------
+    # -- operations on files that a server does not need -----------------------------------------------
 
     def fold_wal(self) -> None:
         """Do nothing: the server folds its own log."""
@@ -538,7 +540,7 @@ class Engine:
     # -- jobs --------------------------------------------------------------------------------------------
 
     def take_jobs(self, kind: str, limit: int, attempts: int) -> Taken | None:
-        """Take jobs in a statement of its own, which waits for no other worker and locks no head."""
+        """Take jobs in a separate statement, which neither waits for another worker nor locks a head."""
         by = new_id()
         now = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)"
         self._check_open()
@@ -635,7 +637,7 @@ class Engine:
         return True
 
     def _provide_codes(self, connection: Connection, path: Path) -> bool:
-        """Write a vector segment without its vectors, of which only the other arrays are fetched."""
+        """Write a vector segment without its vectors. Only the other arrays are fetched."""
         of_file = "FROM segment_chunks WHERE namespace = ? AND file = ?"
         values = (self.namespace, path.name)
         (size,) = connection.execute(f"SELECT sum(octet_length(data)) {of_file}", values).fetchone()
@@ -704,7 +706,7 @@ class _Once(PostgresConnection):
         rows = connection.execute_plainly(statement, parameters)
         if not rows.has_marks():
             return rows
-        # Some texts are in archive blocks, which must be read on the same snapshot.
+        # Some of the texts are in archive blocks, which must be read on the same snapshot.
         _execute(raw, _BEGIN_READING)
         return connection.execute(statement, parameters)
 

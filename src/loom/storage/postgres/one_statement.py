@@ -1,10 +1,13 @@
-"""A write in one statement: the head of the namespace gives the number, and the record is inserted under it.
+"""A write in one statement, which takes the next number from the head of the namespace for the record that it
+inserts.
 
-The update of the head locks it, as every write does first. The statement writes nothing if the head has another
-revision, because the settings have changed. Interactive writes take three round trips, and 2.5 times the CPU.
+The update locks the head, which every write does first. The statement writes nothing if the head has another
+revision, because the settings have then changed. An interactive write takes three round trips and 2.5 times the CPU
+time.
 
-A statement that waits for the lock does not see what was committed meanwhile. So one that must know whether an id is
-free does not wait: it writes nothing if another write has the lock, or has changed the head since it began.
+A statement that waits for the lock does not see what is committed meanwhile. A statement that must know whether an id
+is free therefore does not wait: it writes nothing if another write has the lock, or has changed the head since the
+statement began.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ _TYPES = {
     "importance": _FLOAT,
 }
 ALL_COLUMNS = re.findall(r"\w+", INSERT_RECORD[INSERT_RECORD.index("(") : INSERT_RECORD.index(")")])
-# The head and the statement give these.
+# The columns whose values come from the head or the statement.
 _GIVEN = {"seq": "h.seq", "namespace": "$3", "committed_at": "h.committed_at", "version": "1"}
-# Values that a record usually shares with the one before.
+# Values that a record usually shares with the previous one.
 _SHARED = (
     *("session_hash", "tier", "kind", "node", "session", "role", "name", "trust", "subject", "flow", "layer"),
     *("importance", "counter", "window_tokens"),
@@ -65,8 +68,8 @@ class _Shared(NamedTuple):
 class RowEncoder:
     """Makes the values of `OneStatement` for the records of a namespace.
 
-    Every value is encoded once, for the checksum and for the server, and values that a record shares with the one
-    before are not encoded again. This takes 4 us of CPU; `record_row` and encoding its values take 7 us.
+    Every value is encoded once, for the checksum and for the server. Values that a record shares with the previous
+    one are not encoded again. This takes 4 us of CPU time; `record_row` and encoding its values take 7 us.
     """
 
     def __init__(self, namespace: int) -> None:
@@ -118,7 +121,7 @@ class RowEncoder:
 
 
 class Head(NamedTuple):
-    """What a transaction has read of its namespace: the revision of the settings, and that of the head."""
+    """The state of a namespace as a transaction has read it: the revisions of the settings and of the head."""
 
     settings: str | None
     revision: int
@@ -144,7 +147,7 @@ class OneStatement:
             f"AND NOT EXISTS (SELECT 1 FROM {dialect.table('records')} WHERE {has_id}) "
             f"AND NOT EXISTS (SELECT 1 FROM {dialect.table('awaited')} WHERE {has_id}) "
         )
-        # The sub-select is executed before the head is locked, and ends with the statement.
+        # The sub-select is executed before the head is locked.
         self.text = (
             f"WITH h AS (UPDATE {heads} SET seq = seq + 1, "
             "committed_at = greatest(committed_at + 1, $4) WHERE namespace = $3 AND revision = $1 "

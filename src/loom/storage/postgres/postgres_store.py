@@ -46,14 +46,14 @@ class _Transaction(SqliteTransaction):
         return super().add_rows(table, rows)
 
     def append(self, drafts: Sequence[Draft]) -> list[Written]:
-        # The server cannot count tokens, and a write takes longer than a count.
+        # The server cannot count tokens, and a second write would take longer than a count.
         written = super().append([_counted(draft, self.counts) for draft in drafts])
         self._counts = True
         return written
 
     def await_source(self, id: str, derived: int) -> None:
         super().await_source(id, derived)
-        self._counts = True  # a write of one statement looks for names that are awaited; see `OneStatement`
+        self._counts = True  # a write of one statement checks for awaited ids; see `OneStatement`
 
     def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         if statement in (INSERT_RECORD, INSERT_VECTOR, QUEUE) and isinstance(self.connection, PostgresConnection):
@@ -74,7 +74,7 @@ def _counted(draft: Draft, counts: Counts) -> Draft:
     tokens = counts.count(draft.counter, draft.content)
     if tokens is None:
         raise InvalidInput(
-            f"the tokens of {draft.id!r} are to be counted with {draft.counter!r}, which this process has not; "
+            f"the tokens of {draft.id!r} must be counted with {draft.counter!r}, which this process does not have; "
             "give the store that counter with count_with()"
         )
     return draft._replace(tokens=tokens)

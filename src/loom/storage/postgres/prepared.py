@@ -1,7 +1,7 @@
-"""Statements with values, given to libpq directly and prepared once for each connection.
+"""Statements with values, which are passed to libpq directly and prepared once for each connection.
 
-psycopg's cursors take 20 us of CPU for each statement above what libpq and the loading of rows take, and a search has
-a dozen statements.
+For each statement, psycopg's cursors take 20 us of CPU time in addition to libpq and the loading of rows, and a
+search has a dozen statements.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from psycopg.rows import RowFactory, tuple_row
 
 __all__ = ["PooledConnection", "Prepared", "checked", "escape", "escaped"]
 
-# Statements with a list of marks have many texts. So a statement is prepared when it is executed for the second time,
-# and the least recently used of a connection is dropped.
+# Statements with a list of placeholders have many texts. A statement is therefore prepared when it is executed for
+# the second time, and a connection drops the least recently used one.
 _MOST = 200
 
 _BOOL, _BYTES, _BIGINT, _INT, _FLOAT, _UNKNOWN = 16, 17, 20, 23, 701, 0
@@ -39,7 +39,8 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class Prepared:
-    """Executes statements. Without `is_allowed` it prepares none, because a pooler gives each one another session."""
+    """Executes statements. Without `is_allowed` it prepares none, because a pooler may change the session each
+    time."""
 
     def __init__(self) -> None:
         self.is_allowed = False
@@ -47,7 +48,7 @@ class Prepared:
         self._count = 0
 
     def execute(self, raw: psycopg.Connection[Any], text: bytes, values: Sequence[Any]) -> PGresult:
-        """Execute a statement whose values are marked by `%s`. Blocks without regard to signals."""
+        """Execute a statement whose values are marked by `%s`. The call is not interrupted by signals."""
         given, types, formats = [], [], []
         for value in values:
             kind = type(value)
@@ -122,7 +123,7 @@ def _quoted(value: object) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _numbered(text: bytes) -> bytes:
-    """A statement with `$1`, `$2` and so on in the places of its marks."""
+    """A statement with `$1`, `$2` and so on in place of its marks."""
     first, *others = text.replace(b"%%", b"\x00").split(b"%s")
     numbered = first + b"".join(b"$%d%b" % (number, part) for number, part in enumerate(others, start=1))
     return numbered.replace(b"\x00", b"%")
@@ -143,7 +144,7 @@ def escape(text: bytes) -> bytes:
 def checked(raw: psycopg.Connection[Any], result: PGresult) -> PGresult:
     """A result, or its error."""
     if result.status == ExecStatus.FATAL_ERROR:
-        # An error without a code is libpq's: the connection is lost, even where libpq does not say so yet.
+        # An error without a code comes from libpq: the connection is lost, even if libpq does not report that yet.
         if raw.closed or result.error_field(DiagnosticField.SQLSTATE) is None:
             raise psycopg.OperationalError(raw.pgconn.get_error_message("utf-8").strip())
         raise errors.error_from_result(result, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Row-level security: the policies of the tables, and the role that has the rights of tenants.
+"""Row-level security: the policies of the tables, and the role with the rights of tenants.
 
 Every table and partition has one policy, which compares the namespace of a row with the table `tenants`. See
 `loom.storage.postgres.tenants`.
@@ -19,7 +19,8 @@ __all__ = ["exists", "is_secured", "named", "secure", "within"]
 _OWN = "ARRAY(SELECT t.namespace FROM {schema}.tenants t WHERE t.role = current_user)"
 _IN_OWN = f"namespace = ANY ({_OWN})"
 
-# Tables without a namespace, or whose rows a tenant may not all write: the rows that it sees, and its rights.
+# Tables without a namespace, or whose rows a tenant may not write without restriction: the rows that it sees, and its
+# rights.
 _SPECIAL = {
     "store": ("true", "SELECT"),
     "spaces": ("true", "SELECT, INSERT"),

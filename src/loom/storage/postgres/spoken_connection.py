@@ -1,8 +1,8 @@
 """A connection that executes SQLite's statements on PostgreSQL, in the caller's transaction.
 
-PostgreSQL's text cannot contain NUL, and ours may. So a text with NUL or with the escape character itself (U+0001) is
-escaped when it is written, and unescaped when it is read. A mark with the same character takes the place of a text in
-an archive block, which is then read from the block.
+PostgreSQL's text type cannot contain NUL, but stored texts may. NUL and the escape character itself (U+0001) are
+escaped when a text is written, and unescaped when it is read. For a text in an archive block, statements return a
+mark with the same character, and the text is then read from the block.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from loom.storage.sqlite.transactions import BEGUN
 
 __all__ = ["ADAPTERS", "PostgresConnection", "Rows", "is_gone", "translate", "translated"]
 
-# From this many rows on COPY is faster than one statement for each row.
+# From this many rows on, COPY is faster than one statement for each row.
 _FEWEST_COPIED = 8
 
 _UNESCAPE = re.compile("\x01([ab])")
@@ -280,7 +280,7 @@ def is_gone(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, place: str) -> LoomError | None:
-    """Our error for one of PostgreSQL's; None for other exceptions."""
+    """The `LoomError` for an error of PostgreSQL; None for other exceptions."""
     if not isinstance(error, psycopg.Error):
         return translate_values(error, None)
     if isinstance(error, _BUSY):
@@ -291,7 +291,7 @@ def translate(error: BaseException, place: str) -> LoomError | None:
         return StoreUnavailable(f"{place} refuses this role: {_said(error)}")
     if is_gone(error):
         return StoreUnavailable(
-            f"{place} cannot be reached: {_said(error)}. Nothing of this call was kept; try again."
+            f"{place} cannot be reached: {_said(error)}. Nothing of this call was stored; try again."
         )
     if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName | errors.UndefinedColumn):
         return NotAStore(f"{place} is not a loom memory: {_said(error)}")
@@ -303,13 +303,13 @@ def translate(error: BaseException, place: str) -> LoomError | None:
 
 
 def _said(error: psycopg.Error) -> str:
-    """The server's message, without the values that a detail may quote."""
+    """The server's message, without its details, which may quote values."""
     said = error.diag.message_primary or str(error).partition("\n")[0]
     return said.strip() or type(error).__name__
 
 
 class translated:  # noqa: N801
-    """Translates PostgreSQL's errors into ours inside a block. (A class: generators are slower.)"""
+    """Translates PostgreSQL's errors into loom's inside a block. (It is a class because generators are slower.)"""
 
     __slots__ = ("_place",)
 

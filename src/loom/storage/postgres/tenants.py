@@ -1,7 +1,7 @@
-"""Tenants: roles of the server that may use chosen namespaces only, by row-level security.
+"""Tenants: roles of the server that row-level security restricts to chosen namespaces.
 
-The table `tenants` says which role may use which namespace. The same policy on every table and partition compares
-the namespace of a row with that table, so a further tenant changes no policy. Rights are granted once, to a role
+The table `tenants` has the namespaces that each role may use. The same policy on every table and partition compares
+the namespace of a row with that table, so another tenant changes no policy. Rights are granted once, to a role
 `<schema>_tenants` without a login, of which every tenant is a member. The owner of the tables is not restricted.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["add", "listed", "remove"]
 
 
 def add(url: str, role: str, namespace: str) -> None:
-    """Let a role use a namespace, and no other that it was not given. Creates both if they are missing.
+    """Let a role use a namespace, but no namespace that it was not given. Creates both if they are missing.
 
     A new role may log in and has no password. Raises `InvalidInput` for a role that row-level security does not
     restrict, such as a superuser or the owner of the tables.
@@ -42,7 +42,7 @@ def add(url: str, role: str, namespace: str) -> None:
 
 
 def remove(url: str, role: str, namespace: str) -> None:
-    """Let a role no longer use a namespace. The memory stays. Raises `NotFound` if it was not a tenant of it."""
+    """Withdraw a namespace from a role. The memory stays. Raises `NotFound` if the role was not a tenant of it."""
     server = _server(url)
     schema = server.address.schema
     try:
@@ -67,7 +67,7 @@ def remove(url: str, role: str, namespace: str) -> None:
 
 
 def listed(url: str) -> list[tuple[str, str]]:
-    """The roles and the namespaces that they may use, in order."""
+    """The roles with the namespaces that they may use, in order."""
     server = _server(url)
     try:
         with translated(server.place), server.lent() as connection:

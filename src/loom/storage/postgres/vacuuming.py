@@ -1,7 +1,7 @@
-"""VACUUM after forgetting: noting that a namespace needs it, and doing it where the role may.
+"""VACUUM after forgetting: recording that a namespace needs it, and running it if the role may.
 
 The old versions of emptied and deleted rows stay in the files until VACUUM, which removes them once no snapshot is
-older than the forgetting. The table `vacuums` has the last transaction of each namespace that forgot.
+older than the forgetting. The table `vacuums` has, for each namespace, the last transaction that forgot something.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ EMPTIED = (
 )
 """The rows that forgetting has emptied, by table."""
 
-# The tables with rows that forgetting empties or deletes. Not `heads`: VACUUM would take its free pages for no gain.
+# The tables with rows that forgetting empties or deletes. `heads` is not among them: VACUUM would only remove its
+# free space.
 _TOUCHED = (*sorted(PARTITIONED), "awaited", "pins", "residents", "settings", "tiers")
 
-# Transactions and replication slots that may still see what was forgotten. Other databases do not matter.
+# Transactions and replication slots that may still see forgotten rows. Those of other databases do not matter.
 _OLDEST = (
     "SELECT max(age) FROM (SELECT greatest(age(backend_xmin), age(backend_xid)) AS age FROM pg_stat_activity "
     "WHERE (datname = current_database() OR backend_type = 'walsender') AND pid <> pg_backend_pid() "
@@ -47,7 +48,7 @@ _MAINTAIN_SINCE = 170_000
 
 
 def note(connection: Connection, namespace: int) -> None:
-    """Note in a write that its namespace needs VACUUM."""
+    """Record, in a write, that its namespace needs VACUUM."""
     connection.execute(
         "INSERT INTO vacuums (namespace, xid, forgets) VALUES (?, pg_current_xact_id(), 1) ON CONFLICT (namespace) "
         "DO UPDATE SET xid = excluded.xid, forgets = vacuums.forgets + 1",
@@ -56,7 +57,7 @@ def note(connection: Connection, namespace: int) -> None:
 
 
 def waiting(connection: Connection, namespace: int | None) -> int:
-    """The number of times that a namespace forgot since its last VACUUM; None for all that the role may see."""
+    """The number of times that a namespace forgot since its last VACUUM. None counts all that the role may see."""
     query = "SELECT coalesce(sum(forgets), 0) FROM vacuums"
     chosen = ("", ()) if namespace is None else (" WHERE namespace = ?", (namespace,))
     (forgets,) = connection.execute(query + chosen[0], chosen[1]).fetchone()
@@ -64,9 +65,9 @@ def waiting(connection: Connection, namespace: int | None) -> int:
 
 
 def run(raw: psycopg.Connection[Any], dialect: Dialect, namespace: int, *, always: bool = False) -> bool:
-    """Vacuum the tables of a namespace if it needs that, or `always`. Returns False if it must wait.
+    """Vacuum the tables of a namespace if it needs that, or `always`. Returns False if that must wait.
 
-    It waits for a role that may, and for the end of transactions that may still see what was forgotten.
+    It must wait for a role that has the right, and for the end of transactions that may still see forgotten rows.
     """
     vacuums = dialect.table("vacuums")
     row = raw.execute(

@@ -72,7 +72,7 @@ def checked_member(kind: type[_Member], value: Any, name: str) -> _Member:
     try:
         return kind(value)
     except ValueError:
-        raise InvalidInput(f"{name} {value!r} does not exist; it is one of {', '.join(kind)}") from None
+        raise InvalidInput(f"{name} {value!r} does not exist; it must be one of {', '.join(kind)}") from None
 
 
 def checked_object(value: Any, name: str, *attributes: str) -> Any:

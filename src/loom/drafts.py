@@ -126,7 +126,7 @@ def attributes_of(verb: str, given: AttributeValues) -> Attributes:
 
 
 class Drafter:
-    """Makes drafts for one node: checks, sanitises, counts, and fills in what the caller left out."""
+    """Makes drafts for one node: checks, sanitises, counts, and fills in missing values."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 An agent or an MCP client may store an answer of `recall`, `context`, `facts` or a memory tool as a tool result, or
 repeat it in its own text. Such a text contains nothing new. It stays in the log, and is neither recalled nor used as
 a source. It is recognised by its form: the `<memory>` block of a prompt, the JSON of memory tools and operations
-(`FROM_MEMORY`), also truncated or inside other JSON, and the lists of the MCP server and the command line. Only texts
+(`FROM_MEMORY`), even truncated or inside other JSON, and the lists of the MCP server and the command line. Only texts
 of an agent or a tool can be echoes, never a turn of the user.
 """
 
@@ -29,7 +29,7 @@ _HINTS: Final = ("memory", '"id', "id='", "(id ", "\n       ", "\n  fact_")
 _BLOCK: Final = re.compile("[<‹]memory[>›]", re.IGNORECASE)
 _CUT_OFF_BLOCK: Final = re.compile(r"[<‹]memory[>›](?:\n|\\n)", re.IGNORECASE)
 _BLOCK_END: Final = re.compile("[<‹]/memory[>›]", re.IGNORECASE)
-# Where our JSON may begin. Inside other JSON, quotes have a backslash before them.
+# The possible beginnings of loom's JSON. Inside other JSON, quotes have a backslash before them.
 _QUOTE: Final = r'\\{0,3}"'
 _JSON_START: Final = re.compile(
     rf"\{{\s*{_QUOTE}(?:{FROM_MEMORY[0]}{_QUOTE}\s*:\s*{_QUOTE}{FROM_MEMORY[1]}{_QUOTE}"

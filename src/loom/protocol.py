@@ -292,7 +292,7 @@ class NodeProtocol(Protocol):
 class Uncopied:
     """The base of objects that cannot be copied or pickled, because their resources are open in this process."""
 
-    # What to do instead of sending it to another process.
+    # The advice to a caller who wants to send it to another process.
     _elsewhere: ClassVar[str] = "make another one there"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

@@ -619,7 +619,7 @@ class GrowthTrigger(StrEnum):
     MANUAL = "manual"
     """Only when the caller asks for it."""
     COMPLEXITY = "complexity"
-    """When the estimated complexity of the task reaches the threshold."""
+    """If the estimated complexity of the task reaches the threshold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class MemoryType(_AnyCase):
 
 
 class Trust(_AnyCase):
-    """Where a text came from, and so how far to trust it."""
+    """The origin of a text, which determines how far to trust it."""
 
     USER = "user"
     AGENT = "agent"
@@ -121,14 +121,14 @@ class Filters(TypedDict, total=False):
 
 
 class MemoryStrategyType(StrEnum):
-    """How records enter the working tier."""
+    """The rules by which records enter the working tier."""
 
     IMPORTANCE_BASED = "importance_based"
     SIMPLE = "simple"
 
 
 class FactType(_AnyCase):
-    """What a fact is about."""
+    """The subject of a fact."""
 
     API_SCHEMA = "api_schema"
     USER_PREFERENCE = "user_preference"
@@ -204,9 +204,9 @@ class TaskSummary:
 class Fact(Plain):
     """A statement held to be true, with its confidence, its time of validity and its sources.
 
-    `created_at` is when it became true, `superseded_at` when another fact replaced it; None while it holds.
-    `metadata` has its origin: the label and key of an extracted fact, the fidelity of a merged one.
-    As plain data it has no embedding.
+    `created_at` is the time when it became true, and `superseded_at` the time when another fact replaced it; None
+    while it is valid. `metadata` has its origin: the label and key of an extracted fact, the fidelity of a merged
+    one. As plain data, it has no embedding.
     """
 
     content: str
@@ -241,21 +241,21 @@ class InstructionKind(_AnyCase):
 
 
 class InstructionScope(_AnyCase):
-    """Where a standing instruction holds."""
+    """The sessions in which a standing instruction applies."""
 
     EVERYWHERE = "everywhere"
     """In every session of the node that received it."""
     SESSION = "session"
-    """In the session that it was given in."""
+    """In the session in which it was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction(Plain):
     """A standing instruction or preference in the user's own words, and the memory that it was derived from.
 
-    `condition` has the words that say when it applies ("when I ask for code"), None if it always applies. One with
-    the scope `session` holds in the session `session_id`. `superseded_at` is when it was changed or withdrawn, None
-    while it holds. `trust` is that of the source, which is always `user`.
+    `condition` has the words that say when it applies ("when I ask for code"), None if it always applies. With the
+    scope `session`, it applies only in the session `session_id`. `superseded_at` is the time when it was changed or
+    withdrawn, None while it is in force. `trust` is that of the source, which is always `user`.
     """
 
     id: str
@@ -291,7 +291,7 @@ class MemoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class AccessRecord:
-    """When a node last used a memory: at most two times, the earlier first, and the total count.
+    """The last uses of a memory by a node: at most two times, the earlier first, and the total count.
 
     Writing is not a use. The record outlives the memory's stay in any tier.
     """
@@ -301,7 +301,7 @@ class AccessRecord:
 
 
 class _Receipt(NamedTuple):
-    """What a receipt says, once its tokens are counted."""
+    """The values of a receipt, once its tokens are counted."""
 
     id: str
     tier: MemoryTier
@@ -312,11 +312,11 @@ class _Receipt(NamedTuple):
 
 
 class Receipt(Ready):
-    """A committed write. It may also be awaited, which gives the receipt itself.
+    """A committed write. It may also be awaited, which returns the receipt itself.
 
     `tier` is the nearest tier to the prompt that holds it. `created` is False if the same text was already stored
-    under the same id. `note` has remarks for the caller, such as that it was too large for a tier. (Not a dataclass:
-    one is made for every write, in a quarter of the time.)
+    under the same id. `note` has remarks for the caller, such as that it was too large for a tier. (It is not a
+    dataclass, because one is made for every write and this takes a quarter of the time.)
     """
 
     __slots__ = ("_tokens", "created", "id", "note", "tier", "version")
@@ -348,12 +348,12 @@ class Receipt(Ready):
         return _Receipt(self.id, self.tier, self.tokens, self.version, self.created, self.note)
 
     def to_dict(self) -> dict[str, Any]:
-        """This receipt in what JSON knows; `from_dict` makes an equal one of it."""
+        """This receipt as JSON values; `from_dict` makes an equal one from them."""
         return as_plain(self._values())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
-        """The receipt that `to_dict` made `data` of."""
+        """The receipt from the output of `to_dict`."""
         return cls(*from_plain(_Receipt, data))
 
     def __eq__(self, other: object) -> bool:
@@ -374,7 +374,7 @@ class StoredSummary:
     """A summary that replaces, or replaced, a stretch of dialogue, with its fidelity.
 
     `faithful` is the verdict of the fidelity check; only a faithful summary replaces its sources in the tiers.
-    `superseded_at` is when it was withdrawn, None while it holds.
+    `superseded_at` is the time when it was withdrawn, None while it is in force.
     """
 
     id: str
@@ -426,8 +426,8 @@ def record_as_instruction(record: Record, sources: Sequence[str]) -> Instruction
 
 
 def record_as_task(record: Record) -> Task:
-    """A record as the task that it was. A record that was no task becomes one with its kind as action and its text as
-    parameter.
+    """A record as the task that it was. A record that was not a task becomes one with its kind as action and its text
+    as parameter.
 
     The result shares nothing with the record.
     """

@@ -493,7 +493,7 @@ def test_bad_input_is_refused_with_what_to_do_and_moves_nothing(memory: LoomMemo
         memory.promote("nobody")
     with pytest.raises(InvalidInput, match="L1 or L2"):
         memory.promote("n3", to="l4")
-    with pytest.raises(InvalidInput, match="does not exist; it is one of"):
+    with pytest.raises(InvalidInput, match="does not exist; it must be one of"):
         memory.promote("n3", to="l9")
     with pytest.raises(InvalidInput, match="list"):
         memory.migration.promote("n3")

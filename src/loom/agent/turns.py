@@ -1,8 +1,8 @@
-"""Where an agent keeps its conversation, and how it builds the prompt for the next question.
+"""The conversation of an agent: storing its turns, and building the prompt for the next question.
 
-`RememberedConversation` keeps every turn as a Task in memory and builds prompts from all tiers. In minimal mode
-`CompactConversation` keeps the dialogue in this process and summarises what becomes too long: the compact memory is
-then the only memory.
+`RememberedConversation` stores every turn as a `Task` in a memory and builds prompts from all tiers. In minimal mode,
+`CompactConversation` keeps the dialogue in this process and summarises the part that becomes too long. The compact
+memory is then the only memory.
 """
 
 from __future__ import annotations

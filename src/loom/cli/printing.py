@@ -116,7 +116,7 @@ _NOTHING: Final[Mapping[type[said.Answer], str]] = {
     said.Summaries: "no summaries",
     said.Instructions: "no instructions",
 }
-"""What to print for an answer without rows."""
+"""The output for an answer without rows."""
 
 
 def _print_whole(answer: said.Answer, page: Page) -> None:

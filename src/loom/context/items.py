@@ -1,5 +1,4 @@
-"""The values of a build: candidates that sources offer, items that are in the prompt, and items that were left
-out."""
+"""The values of a build: candidates that sources offer, items in the prompt, and items that were left out."""
 
 from __future__ import annotations
 
@@ -20,16 +19,16 @@ Message = dict[str, Any]
 
 
 class Place(StrEnum):
-    """How a candidate is shown."""
+    """The form in which a candidate is shown."""
 
     TURN = "turn"
     """A message of the current conversation, in its own role."""
     QUOTE = "quote"
     """A line quoted from memory, with its source."""
     STATE = "state"
-    """As a quoted value that changes by itself (a scope, a shared pool): after everything that lasts."""
+    """A quoted value that may change at any time (a scope, a shared pool), after everything that lasts."""
     WISH = "wish"
-    """As a standing instruction of the user, to be followed whenever it applies: directly before the question."""
+    """A standing instruction of the user, to be followed whenever it applies, directly before the question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from loom.storage.identity import session_key
 __all__ = ["SCOPE", "Block", "BlockKind", "Layout", "LayoutStore"]
 
 SCOPE = LAYOUTS
-"""Where layouts are kept, among the entries of a store."""
+"""The scope of the entries of a store that hold layouts."""
 
 # A layout with more parts than this is rewritten as one, which bounds the number of look-ups.
 _MOST_PARTS = 48

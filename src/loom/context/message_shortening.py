@@ -22,7 +22,7 @@ Size = Callable[[Sequence[Message]], int]
 _LEAST_MESSAGE = 40
 # The share of a shortened text that is its beginning.
 _BEGINNING = 2 / 3
-# How many characters a cut may move to fall between two words.
+# The most characters by which a cut may move to fall between two words.
 _WORD = 24
 _TRIES = 6
 _BLOCK = ("<memory>\n", "\n</memory>")

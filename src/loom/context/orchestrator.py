@@ -1,7 +1,7 @@
-"""ContextOrchestrator: from a question and sources to the messages of a prompt, within a hard budget, with reasons.
+"""`ContextOrchestrator` builds the messages of a prompt from a question and sources, within a hard budget.
 
-Plan the budget, ask the sources, de-duplicate, fit, render: each step is a function of its own in this package. The
-orchestrator holds no memory. With a `LayoutStore` it continues the layout of a session's last prompt, so that the
+The steps are separate functions of this package: plan the budget, ask the sources, de-duplicate, fit, render. The
+orchestrator holds no memory. With a `LayoutStore`, it continues the layout of a session's last prompt, so that the
 next prompt begins with the same tokens.
 """
 
@@ -59,7 +59,7 @@ __all__ = ["Context", "ContextOrchestrator", "PrefixPolicy"]
 
 log = logging.getLogger("loom.context")
 
-# The reason for which a policy that saves tokens leaves a memory out although there is room.
+# The reason why a policy that saves tokens leaves a memory out although there is room.
 _ADDS_TOO_LITTLE = "adds too little to the session's prompt"
 # A memory of this many tokens counts as long.
 _LONG_TOKENS = 256
@@ -85,8 +85,8 @@ _REWRITE_EVERY = 4
 
 @dataclass(frozen=True, slots=True)
 class PrefixPolicy:
-    """How a session's prompts keep their prefix, so that a provider's prompt cache keeps hitting. Shares of the
-    budget.
+    """The rules by which a session's prompts keep their prefix, so that a provider's prompt cache can serve it. The
+    values are shares of the budget.
 
     The best newly recalled memories, up to `append`, stay in the session's prompts. More of them, up to `shown_once`,
     are placed directly before the question and are gone in the next prompt. A token that stays is paid for when it is
@@ -136,7 +136,7 @@ class PrefixPolicy:
         return self._reaches(candidate, self.min_score * best, best)
 
     def _reaches(self, candidate: Candidate, least: float, best: float) -> bool:
-        """Whether a hit scores at least so high, and a long one higher."""
+        """Whether a hit scores at least this share of the best score; a long hit needs a higher score."""
         return candidate.score >= least + self.long_penalty * min(1.0, candidate.tokens / _LONG_TOKENS) * best
 
     def fills(self, candidate: Candidate, best: float, asks: bool) -> bool:
@@ -285,7 +285,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a new prompt is filled: see `fit`. With `is_passing`, quotations are shown once."""
+    """The parameters of filling a new prompt: see `fit`. With `is_passing`, quotations are shown once."""
 
     is_conversation: bool = True
     talk: Sequence[Exchange] | None = None
@@ -583,7 +583,7 @@ class ContextOrchestrator:
                 if records:
                     source.mark_used(records)
             except LoomError as error:  # the prompt is correct without it
-                log.warning("uses by the source %s were not noted (%s)", source.name, type(error).__name__)
+                log.warning("uses by the source %s were not recorded (%s)", source.name, type(error).__name__)
 
     # -- continuing a session ----------------------------------------------------------------------------
 
@@ -617,8 +617,8 @@ class ContextOrchestrator:
         """Fill the free room with quotations for this prompt only. The layout, and with it the beginning of the next
         prompt, is unchanged.
 
-        Turns without a place in the conversation are quoted too, except calls of tools: a call and its results stand
-        in the conversation, together. In all prompts but the first, a policy that saves tokens leaves out memories of
+        Turns without a place in the conversation are quoted too, except calls of tools: a call and its results stay
+        together in the conversation. In all prompts but the first, a policy that saves tokens leaves out memories of
         little worth: see `PrefixPolicy`.
         """
         limit = request.allocation.limit
@@ -679,7 +679,7 @@ class ContextOrchestrator:
         selection.dropped += [one for one in found.dropped if one.id in now]
 
     def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
-        """How a rewrite is filled: the conversation gets all the room it needs, the rest is filled up to `low`.
+        """The plan of a rewrite: the conversation gets all the room it needs, and the rest is filled up to `low`.
 
         If the conversation alone is almost that large, recalled memories are shown once and do not stay. If it does
         not fit, it is cut so that it can grow again; the first prompt of a session is filled completely.

@@ -49,7 +49,7 @@ READING_RULE = (
 """The system message's rule for quotations."""
 
 WISHES_RULE = "What the user asked of you before, to be followed wherever it applies:"
-"""What stands above the user's standing instructions."""
+"""The line above the user's standing instructions."""
 
 EMPTY = "(empty)"
 """Replaces a message without visible text."""

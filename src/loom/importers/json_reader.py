@@ -23,7 +23,7 @@ CHUNK: Final = 1 << 22
 
 _SPACE = b" \t\r\n"
 _SPACES = re.compile(rb"[ \t\r\n]*+")
-# What may follow a value. Without it, a number may continue beyond the buffer, or be malformed.
+# The bytes that may follow a value. Without one of them, a number may continue beyond the buffer, or be malformed.
 _BEHIND_VALUES = frozenset(bytes([one]) for one in b",]} \t\r\n")
 # Everything up to the next bracket, whole strings included. Stops before a string that the buffer does not end.
 _BETWEEN_BRACKETS = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)

@@ -75,7 +75,7 @@ _SCAN_LIMITS = struct.Struct("@3q2d")
 
 
 class ScanLimits(NamedTuple):
-    """How many rows a scan of codes keeps: those within a number of standard deviations of the row at `rank`.
+    """The limits of a scan of codes, which keeps the rows within some standard deviations of the row at `rank`.
 
     At most `kept` rows remain after the coarse pass, and at most `scored` after the weighted pass.
     """

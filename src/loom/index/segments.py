@@ -297,7 +297,7 @@ def _read_head(path: Path, source: int | Array, size: int) -> tuple[Mapping[str,
 
 
 def _places(path: Path, content: Mapping[str, Any], start: int, size: int) -> dict[str, tuple[int, int]]:
-    """Where each array begins and ends in the file."""
+    """The offset of the first byte of each array in the file, and the offset after its last byte."""
     places: dict[str, tuple[int, int]] = {}
     for name, entry in content["arrays"].items():
         first = start + entry["offset"]

@@ -2,8 +2,8 @@
 
 The features are the kind of the statement by the rules of `loom.text.statement_kinds`, its words, numbers and length,
 the statements around it, its speaker, and whether the previous turn asked a question. The weights were learned from
-marked dialogues by `benchmarks.statement_classifier`, which writes `classifier.json`. Pure Python at run time and
-deterministic.
+annotated dialogues by `benchmarks.statement_classifier`, which writes `classifier.json`. The model is pure Python at
+run time, and deterministic.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Model(NamedTuple):
 
     `choice_weights` are for a statement and `clause_weights` for one of its clauses; together they decide whether a
     summary should choose the clause. A statement becomes a fact from the probability `keep_from` on; `data` is the
-    checksum of the dialogues that the weights were learned from.
+    checksum of the dialogues from which the weights were learned.
     """
 
     bias: float
@@ -152,7 +152,7 @@ _TALK_SCORE: Final = -4.0
 # A turn is small talk if its other statements score below this on average.
 _EXPECTED_SCORE: Final = -0.5
 # The share of the difference that is subtracted from the score of a statement. On dialogues that were not used for
-# learning, this removes a fifth of the facts from small talk and one in a hundred of the marked ones.
+# learning, this removes a fifth of the facts from small talk and one in a hundred of the annotated ones.
 _COMPANY_PULL: Final = 0.2
 
 
@@ -240,7 +240,7 @@ _WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?|\d[\d.,:]*%?")
 _HAN_RUN = re.compile(f"[{HAN}]+")
 _ENDINGS: Final = "?？!！~～…,，:：;；"
 _CLOSERS: Final = " \"”'’)）」*"
-# Groups of words that the weights were learned with. They are not meant as tables of dates or numbers.
+# Groups of words with which the weights were learned. They are not meant as tables of dates or numbers.
 _LEXICON: Final[Mapping[str, str]] = MappingProxyType(
     {
         word: f"L:{group}"

@@ -1,7 +1,7 @@
-"""Homes and jobs in a statement: the key and the value of a fact about where somebody lives or works.
+"""Homes and jobs in a statement: the key and the value of a fact about the home or the work of a person.
 
 A move has the same key as a residence, so that "moved to York" supersedes "lives in Leeds". A plan to move has no
-key, and neither does a team that moves to other software. Pure functions, in English and Chinese.
+key, and neither does a team that moves to other software. The functions are pure, and read English and Chinese.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ _CLAUSE_CHINESE: Final = re.compile("[，。；,！!？?]")
 
 
 def home_in(said: str, chinese: bool) -> Home | None:
-    """The residence, employer or occupation of somebody in a statement; None if there is none."""
+    """The residence, employer or occupation of a person in a statement; None if there is none."""
     return _home_in_chinese(said) if chinese else _home_in_english(said)
 
 
 def _home_in_english(said: str) -> Home | None:
-    last: tuple[int, Home] | None = None  # "I don't live in Leeds anymore, I live in York": the last one holds
+    last: tuple[int, Home] | None = None  # "I don't live in Leeds anymore, I live in York": the last one is valid
     for attribute, negation, pattern in _ENGLISH:
         for match in pattern.finditer(said):
             if last is None or (match.start() > last[0] and attribute == last[1].attribute):

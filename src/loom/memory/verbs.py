@@ -586,7 +586,7 @@ class MemoryVerbs(Closing):
         return self.store.scan(Filter.of("list", **filters), limit=limit, after=after, newest_first=newest_first)
 
     def matrix(self) -> dict[tuple[str, str], dict[str, int]]:
-        """How many memories are in each cell of the matrix of three dimensions, as states and as events.
+        """The number of memories in each cell of the matrix of three dimensions, as states and as events.
 
         The keys are the subject ("world", "subject") and the layer ("type", "instance"). World types are usually
         implicit in prompts, so that cell is mostly empty. `list(subject=..., layer=...)` lists a cell.

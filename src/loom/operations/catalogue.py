@@ -67,4 +67,4 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 }
 
 WAITING: Final[Mapping[str, str]] = {}
-"""Planned operations that do not exist yet, with what each of them requires."""
+"""Planned operations that do not exist yet, with the requirement of each."""

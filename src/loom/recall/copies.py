@@ -36,7 +36,7 @@ class _Bucket:
     """The chosen records of one speaker with the same words of the question: places, records and numbers.
 
     `forms` has the numbers by the normal forms of their texts and of their copies. In a large bucket, `by_key` groups
-    the first `keyed` of them by what may not differ in a copy.
+    the first `keyed` of them by the details that must be equal in a copy.
     """
 
     chosen: list[_ChosenRecord]

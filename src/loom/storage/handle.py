@@ -207,7 +207,8 @@ class Handle(Uncopied, Records, Residency, Entries, Blobs, Jobs, Store):
 
     @property
     def _own(self) -> Maintenance:
-        """What the handles of this process on the namespace share, while this one is open."""
+        """The state that the handles of this process on the namespace share. Raises `Closed` if this one is
+        closed."""
         self.check_open()
         return self._maintenance
 

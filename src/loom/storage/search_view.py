@@ -64,7 +64,7 @@ class SearchView(Protocol):
 
     @property
     def kept(self) -> dict[Hashable, Any]:
-        """What was computed from the vectors and their records, kept for later searches of this process.
+        """Results computed from the vectors and their records, kept for later searches of this process.
 
         It is emptied when a record is forgotten, and when other files or another space replace the vectors. Vectors
         that are added do not empty it.

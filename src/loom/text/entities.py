@@ -53,7 +53,7 @@ AMOUNT = "\x1f@many"
 """The marks of texts that name a person, a place or a number: answers to "who", "where" and "how many"."""
 
 _ENTITY = "\x1fe"
-# How much of a text is searched for names.
+# The most characters of a text that are searched for names.
 _MOST_CHARS = 2_000
 
 MOST_NAMES = 16

@@ -36,8 +36,8 @@ _BOLD_LINE = re.compile(r"(?:\*\*|__)[^*_\n]+(?:\*\*|__)[:：]?$")
 _LIST_ITEM = re.compile(r"(?:[-*+]|\d{1,3}[.)])[ \t]|[•·]|\d{1,3}、|[（(]\d{1,2}[)）]")
 # The first characters of lines with Markdown syntax. Every other line is prose, a log or data.
 _MARKS = frozenset("`~#|-*+•·_0123456789（(")
-# Where a part that is too long is divided, in order of preference: at blank lines, before lines that begin a
-# statement, at ends of sentences, at any line break, at any space.
+# The places at which a part that is too long is divided, in order of preference: at blank lines, before lines that
+# begin a statement, at ends of sentences, at any line break, at any space.
 _BREAKS = (
     re.compile(r"\n[ \t]*\n"),
     re.compile(r"\n(?![ \t]*[a-z(])"),

@@ -1,6 +1,6 @@
 """The thesaurus: alternatives for the words of a question, within and across English and Chinese.
 
-Text files beside this module hold groups of words with one meaning, one group a line, and kinds with their members
+Text files beside this module hold groups of words with one meaning, one group per line, and kinds with their members
 ("pet: dog, cat"): a question names the kind, a memory the member. This module finds the words of a question that have
 alternatives, with the alternatives and their certainty. `loom.recall` decides their score. The files are read at the
 first question; English words are analysed when they are needed.
@@ -37,7 +37,7 @@ _PART = 0.5
 # A Chinese word of this many characters consists of words that have alternatives of their own.
 _COMPOUND = 4
 _NEGATIONS = frozenset(("not", "no", "never", "without"))
-# How many letters of a word its stem keeps, except in irregular forms.
+# The number of letters of a word that its stem keeps, except in irregular forms.
 _KEY_LETTERS = 2
 
 
@@ -73,13 +73,13 @@ class Thesaurus:
     def __init__(self, groups: Sequence[str]) -> None:
         """`groups` are words, separated by a comma and a space. A word may be in several groups.
 
-        The words after a colon are the members of a kind: they are alternatives of the kind, but the kind is no
+        The words after a colon are the members of a kind: they are alternatives of the kind, but the kind is not an
         alternative of them.
         """
         self._groups = groups
         self._unspaced: dict[str, list[int]] = {}
         self._longest: dict[str, int] = {}  # the longest word by its first two characters
-        # By their first letters: only the words that a question may contain are stemmed.
+        # The keys are the first letters, so that only the words that a question may contain are stemmed.
         self._spaced: dict[str, list[tuple[str, int]]] = {}
         self._phrases: dict[str, dict[str, _Entry]] = {}
         self._known: dict[tuple[tuple[str, ...], tuple[int, ...]], tuple[Alternative, ...]] = {}

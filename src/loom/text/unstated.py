@@ -12,7 +12,7 @@ from loom.text.statement_kinds import without_opening
 
 __all__ = ["is_acknowledgement", "is_data"]
 
-# How many characters of a statement are examined.
+# The most characters of a statement that are examined.
 _READ: Final = 600
 
 # --- acknowledgements --------------------------------------------------------------------------------------

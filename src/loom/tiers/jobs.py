@@ -334,7 +334,7 @@ class Migration:
             records = [row.record for row in transaction.take(batch)]
             if not move.trigger.is_up:
                 known = transaction.as_residents(records, self._tiers.node)
-                # What was used after it was chosen to leave stays.
+                # A record that was used after it was chosen to leave stays.
                 leaving = [one.record for one in known if one.uses == 0 or one.last_at * 1e6 < move.asked_at]
                 room = self._tiers.demote_records(transaction, leaving, move.source, move.trigger.lower())
             elif not guessed or _micros(self._store.clock()) <= move.deadline:  # a late preload is of no use

@@ -50,7 +50,7 @@ _POINTING = ("supersessions", "derivations", "moves", "residents", "vectors", "a
 TO_NOTHING = "record > 0 AND record NOT IN (SELECT seq FROM records WHERE version > 0)"
 """SQL for a row that points to no record."""
 
-# What a report says of rows that point to no record, of totals, and of indexes.
+# The findings about rows that point to no record, about totals, and about indexes.
 _WRONG = ("point to no record", "are wrong", "is unusable")
 _REPAIRED = ("pointed to no record and were removed", "were wrong and were counted again", "was rebuilt")
 _SEQUENCES = {

@@ -88,7 +88,7 @@ class NamespaceIndex:
         self._vectors_seen = 0
         self.vectors: vector_index.VectorIndex | None = None
         self.kept: dict[Hashable, Any] = {}
-        """What searches computed from the vectors and their records: see `SearchView.kept`."""
+        """Results that searches computed from the vectors and their records: see `SearchView.kept`."""
         self.vectors_are_coming = False
         """Whether searches use words until the files of the vectors have been fetched."""
 

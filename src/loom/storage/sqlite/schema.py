@@ -237,11 +237,11 @@ def current_version() -> int:
 
 
 def check_known(version: int) -> None:
-    """Refuse a store of a newer program, before any change."""
+    """Raise `UnsupportedStore` for a store of a newer program, before any change."""
     if version > current_version():
         raise UnsupportedStore(
-            f"this store has format {version}; this version of loom knows formats up to {current_version()}. "
-            "Open it with a newer loom: pip install --upgrade loomkeep"
+            f"this store has format {version}; this version of loom reads formats up to {current_version()}. "
+            "Open it with a newer version: pip install --upgrade loomkeep"
         )
 
 

@@ -136,7 +136,7 @@ def escaped(text: str) -> bytes:
 
 def escape(text: bytes) -> bytes:
     """A text in UTF-8 in the form in which it is stored."""
-    if b"\x00" in text or b"\x01" in text:
+    if 0 in text or 1 in text:  # numbers, because bytes are first tried as a number, which raises an error
         return text.replace(b"\x01", b"\x01b").replace(b"\x00", b"\x01a")
     return text
 

@@ -468,14 +468,14 @@ def _content_text(content: object) -> str:
     if isinstance(content, list | tuple):
         words = "\n".join(text for text in map(_part_text, content) if text)
         return words if words.strip() else "\n".join(kind for kind in map(_part_kind, content) if kind)
-    raise InvalidInput(f"the content of a message is text or a list of parts, not {type(content).__name__}")
+    raise InvalidInput(f"the content of a message must be text or a list of parts, not {type(content).__name__}")
 
 
 def _part_text(part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise InvalidInput(f"a part of a message is text or an object, not {type(part).__name__}")
+        raise InvalidInput(f"a part of a message must be text or an object, not {type(part).__name__}")
     for key in ("text", "caption", "alt", "refusal"):
         if isinstance(part.get(key), str):
             return str(part[key])

@@ -128,7 +128,7 @@ def unit_vector(vector: npt.ArrayLike | None) -> Vector | None:
     try:
         values = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("an embedding is a flat list of numbers") from None
+        raise InvalidInput("an embedding must be a flat list of numbers") from None
     if values.ndim != 1:
         raise InvalidInput(f"an embedding must be a flat list of numbers, not of shape {values.shape}")
     largest = float(np.max(np.abs(values), initial=0.0))

@@ -47,7 +47,7 @@ class _Function:
     def complete(self, prompt: str) -> str:
         answer = self._function(prompt)
         if not isinstance(answer, str):
-            raise LanguageModelError(f"the language model gave {type(answer).__name__} where text was expected")
+            raise LanguageModelError(f"the language model returned {type(answer).__name__} instead of text")
         return answer
 
 

@@ -73,7 +73,7 @@ class Candidates:
     `words` and `marks` have the BM25 contribution of each term to each record, and `weights` that of a word to a
     record of average length that has it once. `frequencies` and `spread` count the records of the store with each
     word and each mark. `synonyms` and `synonym_weights` are like `words` and `weights`, at full weight, for terms of
-    other words. `links` is like `words`, for the terms that the best records share with others. `named` is like
+    synonyms. `links` is like `words`, for the terms that the best records share with others. `named` is like
     `words`, for names that a model read in the records, None if it read none; they count in `links` as well. `names`
     maps records to these names with the words that they stand for.
 
@@ -116,8 +116,8 @@ class Candidates:
     own: npt.NDArray[np.bool_] | None = None
 
 
-# The number of other words that are searched. In a large store, those in more than this share of the records are left
-# out: they say too little for their cost.
+# The most synonyms that are searched. In a large store, those in more than this share of the records are left out:
+# they say too little for their cost.
 _MOST_SYNONYMS = 24
 _COMMON_SYNONYM, _LARGE = 0.02, 20_000
 # The number of best records whose links are followed; each takes 0.2 ms.
@@ -211,7 +211,7 @@ class _Nominating:
             self._best(limit, partial(search, self._links), Nominated.LINKS)
 
     def _nominate(self, keys: Iterable[int], by: Nominated) -> None:
-        """Note a nomination. In plain integers: combining two flags takes two microseconds."""
+        """Record a nomination. Uses plain integers, because combining two flags takes two microseconds."""
         nominated, more = self._nominated, int(by)
         for key in keys:
             nominated[key] = nominated.get(key, 0) | more
@@ -243,7 +243,7 @@ class _Nominating:
         for key, (after, close) in self._conversation.following.items():
             if key in places and after in places:
                 following[places[key]], closeness[places[key]] = places[after], close
-        # In two calls: a call takes as long as fifty numbers.
+        # One call for all sessions and one for all speakers: a call takes as long as fifty numbers.
         groups = conversations_of(sessions, created_at), speakers_of(speakers)
         numbers = np.array([following, *groups, created_at, tokens], dtype=np.int64)
         shares = np.array([closeness, importance], dtype=np.float64)
@@ -283,7 +283,7 @@ def _seeds(by_words: Mapping[int, float], by_meaning: Mapping[int, float], limit
 
 
 def _synonyms(text: TextIndex, probe: Probe) -> dict[str, float]:
-    """Return the heaviest terms of other words that some record has and the question has not."""
+    """Return the heaviest terms of synonyms that some record has and the question does not have."""
     if not probe.synonyms:
         return {}
     documents = text.documents

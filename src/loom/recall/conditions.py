@@ -25,11 +25,11 @@ __all__ = ["MEETS", "Wish", "asks_about_the_past", "condition_scores", "turns_to
 MEETS: Final = 1.0
 """The least score of an instruction without a condition, or with a condition that the question meets."""
 
-# The bonus of a condition that is met over no condition.
+# The bonus of an instruction whose condition is met over one without a condition.
 _NAMED_CONDITION = 0.2
 # The likeness of two texts for each shared word, and for each shared synonym.
 _SHARED, _SYNONYM = 0.5, 0.3
-# The cosines below which texts count as unrelated, and above which as on one subject.
+# The cosine below which texts count as unrelated, and the one above which they count as texts on one subject.
 _UNRELATED, _RELATED = 0.12, 0.55
 # The likeness from which on a question meets a condition, and from which on a preference bears on it.
 _MEETS_CONDITION = 0.2
@@ -280,5 +280,5 @@ def _read(text: str) -> _Reading:
 
 
 def _synonyms(question: str) -> frozenset[str]:
-    """Return the terms of other words for those of the question."""
+    """Return the terms of the synonyms of the question's words."""
     return frozenset(term for concept in concepts(question) for other in concept.others for term in other.terms)

@@ -121,8 +121,8 @@ class Conversation:
 class Listeners:
     """Finds the records of conversations in which an assistant takes part, by their roles. Valid as long as the view.
 
-    A record of a session was if the assistant says one of the turns around it, and a record without a session if the
-    assistant says anything in the namespace.
+    For a record with a session, this is the case if the assistant says one of the turns around it; for a record
+    without a session, if the assistant says anything in the namespace.
     """
 
     def __init__(self, view: SearchView) -> None:

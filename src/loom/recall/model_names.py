@@ -1,7 +1,7 @@
-"""Names that a language model read in records, in searches.
+"""The names that a language model found in records, as a search uses them.
 
-They are kept in derived records, and in the text index under marks of their own. A search finds these records first,
-and then their sources.
+The names are stored in derived records, and in the text index under separate marks. A search finds these records
+first, and then their sources.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ModelNames:
     ) -> Floats:
         """Return the contribution of each term to each of these ascending records by names.
 
-        At most that of a word in the text, although a name is rarer among names than in texts.
+        It is at most that of a word in the text, although a name is rarer among names than in texts.
         """
         table, own, _ = self._view.text.contributions(_named(query), _keys(one.seq for one in held))
         spread = np.zeros((len(query), len(keys)))

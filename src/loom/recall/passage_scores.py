@@ -36,7 +36,7 @@ _MOST_RECORDS = 24
 _MOST_TOKENS = 64_000
 # The characters of a word with the space after it, on average.
 _WORD_CHARS = 6.0
-# The weight of other words for those of the question in the choice of the best passage.
+# The weight of synonyms of the question's words in the choice of the best passage.
 _SYNONYM = 0.5
 
 
@@ -53,7 +53,7 @@ class PassageScorer:
     """Scores passages for one question by BM25 with the weights of the whole index.
 
     `weights` has the contribution of each term of the question to a record of average length that has it once, and
-    `synonyms` the same for terms of other words. `average_length` is in terms.
+    `synonyms` the same for terms of synonyms. `average_length` is in terms.
     """
 
     weights: Mapping[str, float]
@@ -72,7 +72,7 @@ class PassageScorer:
     def contributions(
         self, texts: Sequence[DividedText], sought: Sought | None = None, held: npt.NDArray[np.bool_] | None = None
     ) -> Floats:
-        """Return the contributions of terms to passages: a row for each term of the question and then of other words,
+        """Return the contributions of terms to passages: a row for each term of the question and then of synonyms,
         a column for each passage, text by text.
 
         The lines above a passage and the text beside it count as its own. `sought` is the result of `sought()` if the

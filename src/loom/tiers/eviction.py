@@ -90,7 +90,7 @@ def choose_victims(
     candidates: Collection[int] | None = None,
     grace: float = GRACE,
 ) -> list[Resident]:
-    """The shortest beginning of the ranking that frees `excess_tokens`: all of it where that is too little.
+    """The shortest beginning of the ranking that frees `excess_tokens`, or all of it if it frees less.
 
     With `candidates`, only these may leave. The relevance of a record costs reading a vector, so callers rank without
     relevance first, and then rank again with the relevance of the records that would leave.
@@ -222,10 +222,10 @@ class _Table:
         now = max(last.max(), written.max())
         waiting = now - last
         scale = float(np.median(waiting)) or math.fsum(waiting) / len(waiting) or 1.0
-        # The last but one reference leads, as in LRU-2. By it alone, a promoted record would not stay long enough to
-        # be used twice where each record is used rarely: MEM-002 as worded, 9 % of hits instead of 11 %.
+        # The second-last reference counts most, as in LRU-2. By it alone, a promoted record would not stay long
+        # enough to be used twice if each record is used rarely: MEM-002 as worded, 9 % of hits instead of 11 %.
         nearness = 0.75 * _near(now - previous, scale) + 0.25 * _near(waiting, scale)
-        # Records used once do not count: otherwise a scan would vouch for itself (84 % of hits instead of 95 %).
+        # Records used once do not count; otherwise a scan would raise its own scores (84 % of hits instead of 95 %).
         ages_in_use = np.maximum(0.0, last - written)[self.uses > 1]
         recency: _Numbers = (nearness + _prospect(now - written, ages_in_use, scale)) / 2
         return recency
@@ -260,9 +260,9 @@ def _near(distance: _Numbers, scale: float) -> _Numbers:
 def _prospect(age: _Numbers, ages_in_use: _Numbers, span: float) -> _Numbers:
     """The share of the residents at least as old as each one that were last used at its age, or within `span` of it.
 
-    `ages_in_use` are the ages at which repeatedly used residents were last used. Where the work moves on, the share
-    falls to nothing at the age that no record outlives; where old records stay in use, it stays high. A resident
-    whose last use came later says nothing about this age. The divisor is one larger, so that a few residents are no
+    `ages_in_use` are the ages at which repeatedly used residents were last used. If the work moves on, the share
+    falls to zero at the age that no record outlives; if old records stay in use, it stays high. A resident whose last
+    use came later says nothing about this age. The divisor is one larger, so that a few residents do not count as a
     pattern.
     """
     ages_in_use = np.sort(ages_in_use)

@@ -240,7 +240,7 @@ class Migration:
         if trigger.is_up:
             raise InvalidInput(f"{trigger} leads towards the prompt: use trigger_promotion")
         if tier is L1:
-            raise InvalidInput("L1 is the window of the newest records: it gives way by itself; demote() one by one")
+            raise InvalidInput("L1 is the window of the newest records, which makes room by itself; use demote()")
         self._shorten_queue(_BATCH)
         with self._store.transaction() as transaction:
             if tokens is None:
@@ -269,7 +269,7 @@ class Migration:
         return [job for job in jobs if job is not None]
 
     def demote(self, ids: Sequence[str]) -> dict[str, MemoryTier | None]:
-        """Move memories one tier down, away from the prompt. Returns the tier of each; None: in the log alone.
+        """Move memories one tier down, away from the prompt. Returns the tier of each; None if it is only in the log.
 
         The newest records stay in the window until newer ones come.
         """
@@ -296,12 +296,12 @@ class Migration:
         ]
 
     def work(self, publish: Publish, thorough: bool) -> bool:
-        """Carry out a batch of the queue; whether there is more. See `loom.storage.contract.Chore`."""
+        """Carry out a batch of the queue. Returns whether there is more. See `loom.storage.contract.Chore`."""
         return self._step(publish)
 
     @step("migration.step")
     def _step(self, begin: Publish, only: int | None = None) -> bool:
-        """Carry out a batch of the most urgent job, or of the job `only`; whether the queue holds more."""
+        """Carry out a batch of the most urgent job, or of the job `only`. Returns whether the queue has more."""
         waiting = [rows for rows in self._queue() if only in (None, rows[0].seq)]
         if not waiting:
             return False

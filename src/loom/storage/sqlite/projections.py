@@ -1,4 +1,4 @@
-"""The two indexes as projections of the records: building their files, and naming these in the database.
+"""The two indexes as projections of the records: building their files, and naming the files in the database.
 
 Immutable segment files cover the log up to a watermark; the records above it are the tail. The transaction that moves
 the watermark also names the current files, so a projection always agrees with the records of its database. A backup
@@ -92,8 +92,8 @@ _LARGEST_EVER = 1_048_576
 # During writes the limit is divided by this: merging 100,000 records takes a second or two, at the expense of the
 # writer.
 _WHILE_WRITING = 4
-# While idle a tail is indexed from its limit divided by this. The first answer of every process must read and analyse
-# the rest, at about 0.35 ms a record. A smaller limit would make segments of very few records.
+# While idle, a tail is indexed once it reaches its limit divided by this. The first answer of every process must read
+# and analyse the rest, at about 0.35 ms per record. A smaller limit would make segments of very few records.
 _REST_SHARE = 8
 # A merge or rewrite reads a segment up to this size into memory. A larger one is mapped and verified.
 _REWRITTEN_IN_MEMORY = 1 << 28
@@ -591,7 +591,7 @@ def _opened(kind: str, folder: Path, entry: Entry, store_id: str, **options: Any
     if header.get("store") != store_id:
         raise DamagedSegment(f"{entry.file} belongs to another store")
     if (header.get("first_key"), header.get("last_key"), header.get("count")) != entry[1:]:
-        raise DamagedSegment(f"{entry.file} holds other records than it should")
+        raise DamagedSegment(f"{entry.file} does not have the records that the database names")
     return segment
 
 

@@ -99,13 +99,13 @@ class Writer(Reader):
 
 
 def is_names(row: str = "r") -> str:
-    """SQL for whether a row of `records` is a derived record of names. A caller's own may have the same kind."""
+    """SQL for whether a row of `records` is a derived record of names. A caller's record may have the same kind."""
     return f"({row}.kind = '{NAMES}' AND EXISTS (SELECT 1 FROM derivations v WHERE v.record = {row}.seq))"
 
 
 def same_id(row: str, other: str) -> str:
     """SQL for whether two rows of `records` are versions of one id. It searches by the hash of `other`."""
-    # `+` keeps SQLite from the index over namespaces, in favour of the one over hashes.
+    # With `+`, SQLite uses the index over hashes instead of the one over namespaces.
     return (
         f"{row}.id_hash = {other}.id_hash AND {row}.id = {other}.id AND +{row}.namespace = {other}.namespace "
         f"AND {row}.version > 0"
@@ -113,7 +113,7 @@ def same_id(row: str, other: str) -> str:
 
 
 def first_version(row: str = "r") -> str:
-    """SQL for the sequence number of the first version of a row of `records`, which other tables refer to."""
+    """SQL for the sequence number of the first version of a row of `records`, to which other tables refer."""
     return (
         f"CASE {row}.version WHEN 1 THEN {row}.seq ELSE (SELECT first.seq FROM records first "
         f"WHERE {same_id('first', row)} AND first.version = 1) END"
@@ -196,7 +196,7 @@ def read_records(connection: Connection, namespace: int, seqs: Iterable[int]) ->
 
 
 def first_number(connection: Connection, namespace: int, id: str) -> int | None:
-    """The sequence number of the first version of an id, which other tables refer to; None for an unknown id."""
+    """The sequence number of the first version of an id, to which other tables refer; None for an unknown id."""
     row = connection.execute(
         "SELECT seq FROM records WHERE id_hash = ? AND id = ? AND +namespace = ? AND version = 1",
         (id_hash(namespace, id), id, namespace),
@@ -225,7 +225,7 @@ def is_no_text(error: sqlite3.Error) -> bool:
 
 @contextmanager
 def text_read_with(connection: Connection, read: Callable[[bytes], Any]) -> Iterator[None]:
-    """Read text by this function inside the block, for text that may not be valid."""
+    """Read text with this function inside the block, since some of it may not be valid."""
     before, connection.text_factory = connection.text_factory, read
     try:
         yield
@@ -263,7 +263,7 @@ def check_row(row: tuple[Any, ...]) -> None:
         if one.block is not None:
             raise CorruptStore(
                 f"record {one.id!r} (number {one.seq}) is in archive block {one.block}, which is damaged, with all "
-                "that is in it. Run check() for the full list, and restore a backup."
+                "of its records. Run check() for the full list, and restore a backup."
             )
         raise CorruptStore(
             f"record {one.id!r} (number {one.seq}) does not match its checksum: the file was damaged. "

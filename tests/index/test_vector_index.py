@@ -129,11 +129,39 @@ def test_the_vectors_of_keys_are_those_that_went_in(collection: tuple[Array, Arr
     keys, vectors, _, parts = collection
     index = split(keys, vectors, parts)
     assert len(index) == len(keys)
-    assert index.keys().tolist() == keys.tolist()
     wanted = np.sort(np.append(keys[::2], 10_001))
     found, rows = index.vectors(wanted)
     assert found.tolist() == keys[::2].tolist()
     assert np.array_equal(rows, unit_float16(vectors)[::2])
+
+
+@given(collections(), st.integers(0, 45), st.integers(0, 45))
+def test_keys_between_two_places_are_those_of_all_keys_in_order(
+    collection: tuple[Array, Array, Array, list[int]], start: int, stop: int
+) -> None:
+    keys, vectors, _, parts = collection
+    assert split(keys, vectors, parts).keys_between(start, stop).tolist() == keys.tolist()[start:stop]
+
+
+def test_keys_between_two_places_of_a_large_index_are_found_by_reading_few_of_them() -> None:
+    class Counted(np.ndarray):  # type: ignore[type-arg]
+        """Keys that count how many of them leave as a slice."""
+
+        read = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            found = super().__getitem__(place)
+            Counted.read += np.size(found)
+            return np.asarray(found)
+
+    vectors = np.eye(4, dtype=np.float32)[np.arange(40_000) % 4]
+    keys = np.arange(40_000, dtype=np.int64) * 3
+    segments = [make_segment(keys[part::2], vectors[part::2]) for part in (0, 1)]
+    for segment in segments:
+        segment.arrays["keys"] = segment.arrays["keys"].view(Counted)
+    index = VectorIndex(4, segments)
+    assert index.keys_between(20_000, 20_128).tolist() == keys[20_000:20_128].tolist()
+    assert 0 < Counted.read < 1_000
 
 
 def test_the_score_is_the_cosine() -> None:

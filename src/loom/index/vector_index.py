@@ -191,10 +191,27 @@ class VectorIndex:
         """The number of vectors."""
         return sum(own.keys.size for own in self._rows) + (0 if self.tail is None else len(self.tail))
 
-    def keys(self) -> Keys:
-        """The keys of all vectors, ascending."""
-        held = [own.keys for own in self._rows]
-        return np.sort(np.concatenate(held if self.tail is None else [*held, self.tail.keys]))
+    def keys_between(self, start: int, stop: int) -> Keys:
+        """The keys from one place up to another in the ascending order of all keys.
+
+        The place is found by bisection, so that no more of a large segment is read than these keys.
+        """
+        held = [own.keys for own in self._rows if own.keys.size]
+        if self.tail is not None and len(self.tail):
+            held.append(np.sort(self.tail.keys))
+        stop = min(stop, len(self))
+        if start >= stop:
+            return np.empty(0, dtype=np.int64)
+        low, high = min(int(keys[0]) for keys in held), max(int(keys[-1]) for keys in held)
+        while low < high:  # the least number up to which more than `start` keys lie is the first key
+            middle = (low + high) // 2
+            if sum(int(keys.searchsorted(middle, side="right")) for keys in held) > start:
+                high = middle
+            else:
+                low = middle + 1
+        count = stop - start
+        parts = [keys[(first := int(keys.searchsorted(low))) : first + count] for keys in held]
+        return np.sort(np.concatenate(parts))[:count]
 
     def vectors(self, keys: Keys) -> Fetched:
         """Those of these ascending keys that have a vector, and their vectors, both in ascending order."""

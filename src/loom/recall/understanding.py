@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -88,8 +88,9 @@ def _verdicts(view: SearchView, count: int) -> _Verdicts:
 
 def _sample(view: SearchView, count: int) -> dict[int, str]:
     """Read texts from stretches of the log that lie evenly among the first `count` vectors, each text once."""
-    keys = _vectors_of(view).keys()[:count]
-    stretches = [part[:_VECTORS] for part in np.array_split(keys, _STRETCHES)]
+    vectors = _vectors_of(view)
+    bounds = [count * place // _STRETCHES for place in range(_STRETCHES + 1)]
+    stretches = [vectors.keys_between(start, min(start + _VECTORS, stop)) for start, stop in pairwise(bounds)]
     said = view.doc_values(np.concatenate(stretches).tolist(), _SAID)
     read = {seq for seq, one in said.items() if one.tokens <= _MOST_TOKENS}
     chosen = {seq for stretch in stretches for seq in [seq for seq in stretch.tolist() if seq in read][:_RECORDS]}

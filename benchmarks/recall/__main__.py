@@ -2,7 +2,7 @@
 
     python -m benchmarks.recall --data locomo.json realtalk.json beam.json [--sets locomo chinese agent]
                                 [--embedder auto none english random] [--questions 10] [--budgets 2000 4000]
-                                [--ablation] [--save] [--out FOLDER]
+                                [--ablation] [--left-out] [--save] [--out FOLDER]
 
 Without `--data` the sets of our own writing run alone. LoCoMo is at https://github.com/snap-research/locomo; other
 files are of the common form (see `data`), such as REALTALK (https://github.com/danny911kr/REALTALK) and BEAM
@@ -10,7 +10,8 @@ files are of the common form (see `data`), such as REALTALK (https://github.com/
 `remember`, and its questions asked by `recall` and `context`. A budget counts the text and the caption of each turn;
 the budget of a prompt counts everything in it. In a prompt a turn counts if it is quoted whole, or if the passage
 that the question needs is (see `quoting`). Intervals: 95 %, by resampling the questions. Embeddings are kept in
-`--cache` for the next run.
+`--cache` for the next run. `--left-out` measures nothing of this, but whether each weight and rule holds on a kind of
+data that was not used to choose it (see `left_out`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recall.data import OWN_SETS, SETS_OF_STORES, Dialogue, load, load_own, load_stores, some_of
+from benchmarks.recall.left_out import (
+    KINDS,
+    measure_kind,
+    measure_together,
+    save_kinds,
+    saved_kinds,
+    tables,
+    together,
+)
 from benchmarks.recall.measures import BUDGETS, MEASURES, Outcome, cut_table, floor, mean, table
 from benchmarks.recall.plotting import plot
 from benchmarks.recall.report import figures_of, save_figures
@@ -65,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--budgets", type=int, nargs="*", default=BUDGETS, help="which prompts are built")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir(), "loom-recall-embeddings"))
     parser.add_argument("--ablation", action="store_true", help="each signal off in turn")
+    parser.add_argument(
+        "--left-out", action="store_true", help="each weight and rule, chosen without one kind of data"
+    )
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/recall.json")
     parser.add_argument("--out", type=Path, help="where to write the curve as PNG and SVG")
     options = parser.parse_args(arguments)
@@ -76,6 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in chosen:
         if name not in sets:
             parser.error(f"there is no set {name!r}; there are {', '.join(sets)}, and others need --data")
+    if options.left_out:
+        provider = embedder_for("auto", options.cache)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        leave_out({name: sets[name] for name in chosen}, provider, given, is_saved=options.save)
+        return
+    for name in chosen:
         dialogues = sets[name] if options.questions is None else some_of(sets[name], options.questions)
         rows: dict[str, list[Outcome]] = {}
         measured: dict[str, Any] = {}
@@ -89,6 +108,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
             curves = {side: mean(found)[_budgets()].tolist() for side, found in rows.items()}
             for path in plot(options.out / f"recall-{name}", BUDGETS, curves, f"evidence within a budget, {name}"):
                 print(f"  {path}", flush=True)
+
+
+def leave_out(
+    sets: Mapping[str, Sequence[Dialogue]],
+    provider: SharedEmbedder | None,
+    arguments: Sequence[str],
+    *,
+    is_saved: bool,
+) -> None:
+    """Measure every kind of data whose sets are all given, and print or save what the rules bring on it if they are
+    chosen on the other kinds."""
+    kinds: dict[str, Any] = {}
+    given = {kind: {name: sets[name] for name in names} for kind, names in KINDS.items() if sets.keys() >= {*names}}
+    for kind, of_kind in given.items():
+        started = time.process_time()
+        kinds[kind] = measure_kind(of_kind, provider)
+        print(f"{kind}: {time.process_time() - started:.0f} s CPU", flush=True)
+        if is_saved:
+            save_kinds({kind: kinds[kind]}, arguments)
+    known = {**(saved_kinds() if is_saved else {}), **kinds}
+    if len(known) < 2:
+        return
+    for kind in kinds:
+        kinds[kind]["together"] = measure_together(given[kind], provider, together(known, kind))
+        if is_saved:
+            save_kinds({kind: kinds[kind]}, arguments)
+    for name, rows in tables({**known, **kinds}).items():
+        print(f"\n{name}")
+        print("\n".join("  " + " | ".join(row) for row in rows))
 
 
 def _budgets() -> list[int]:

@@ -22,6 +22,7 @@ __all__ = [
     "mean",
     "measure",
     "measure_prompts",
+    "paired",
     "table",
 ]
 
@@ -131,10 +132,15 @@ def compared(
         groups["other kinds"] = rest
     found: list[tuple[str, int, float, float, float]] = []
     for name, chosen in groups.items():
-        low, high = _resampled(gains[chosen, np.newaxis])[:, 0].tolist()
-        gain = float(gains[chosen].mean())
-        found.append((name, int(np.count_nonzero(chosen)), *(round(100 * value, 2) for value in (gain, low, high))))
+        found.append((name, int(np.count_nonzero(chosen)), *paired(gains[chosen])))
     return found
+
+
+def paired(gains: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+    """The mean gain over the questions and the bounds of its 95 % interval, in points."""
+    low, high = _resampled(gains[:, np.newaxis])[:, 0].tolist()
+    gain, low, high = (round(100 * value, 2) for value in (float(gains.mean()), low, high))
+    return gain, low, high
 
 
 def floor(ours: Sequence[Outcome], plain: Sequence[Outcome], column: str = "recall@10") -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.figures import ROOT, save
 from benchmarks.recall.measures import CUTS, MEASURES, Outcome, compared, cut_shares, mean
 
-__all__ = ["figures_of", "save_figures"]
+__all__ = ["figures_of", "save_figures", "without_option"]
 
 _RESULTS = ROOT / "benchmarks" / "results"
 _AT_TEN = MEASURES.index("recall@10")
@@ -110,11 +110,11 @@ def save_figures(
 def _for_all(arguments: Sequence[str], sets: Mapping[str, Any]) -> list[str]:
     """The arguments of a run of all these sets with their embedders."""
     labels = dict.fromkeys(label for label in _LABELS for figures in sets.values() if label in figures)
-    words = [*_without(_without(arguments, "--sets"), "--embedder")]
+    words = [*without_option(without_option(arguments, "--sets"), "--embedder")]
     return [*words, "--embedder", *labels, "--sets", *sets]
 
 
-def _without(arguments: Sequence[str], option: str) -> list[str]:
+def without_option(arguments: Sequence[str], option: str) -> list[str]:
     """The arguments without an option and its values."""
     if option not in arguments:
         return list(arguments)

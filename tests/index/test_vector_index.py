@@ -144,7 +144,7 @@ def test_keys_between_two_places_are_those_of_all_keys_in_order(
 
 
 def test_keys_between_two_places_of_a_large_index_are_found_by_reading_few_of_them() -> None:
-    class Counted(np.ndarray):  # type: ignore[type-arg]
+    class Counted(np.ndarray):
         """Keys that count how many of them leave as a slice."""
 
         read = 0
@@ -156,9 +156,8 @@ def test_keys_between_two_places_of_a_large_index_are_found_by_reading_few_of_th
 
     vectors = np.eye(4, dtype=np.float32)[np.arange(40_000) % 4]
     keys = np.arange(40_000, dtype=np.int64) * 3
-    segments = [make_segment(keys[part::2], vectors[part::2]) for part in (0, 1)]
-    for segment in segments:
-        segment.arrays["keys"] = segment.arrays["keys"].view(Counted)
+    built = [build(keys[part::2], vectors[part::2]) for part in (0, 1)]
+    segments = [Segment(header, {**arrays, "keys": arrays["keys"].view(Counted)}) for header, arrays in built]
     index = VectorIndex(4, segments)
     assert index.keys_between(20_000, 20_128).tolist() == keys[20_000:20_128].tolist()
     assert 0 < Counted.read < 1_000

@@ -21,7 +21,7 @@ from loom.text.thesaurus import Concept, concepts
 from loom.text.time_terms import NAMES_A_TIME, asked_times
 from loom.text.words import query_terms, simplified, simplified_in_place, terms
 
-__all__ = ["Question", "understand"]
+__all__ = ["ANSWERS", "SEVERAL_PLACES", "TITLES", "Question", "understand"]
 
 # The part of a question that is read, and the number of terms that are searched.
 _MOST_CHARS = 4_000
@@ -139,20 +139,24 @@ _WHEN = re.compile(
     "|什么时候|何时|哪一?[天年月]|几[月号点]|多久以?前|哪个?[月周]|什么时间|什么日期",
     re.IGNORECASE,
 )
-_ANSWERS = {
-    # The mark of a person is that of any name, so it serves for titles and teams as well.
+# Titles and teams: the mark of a person is that of any name, so it serves for them as well.
+TITLES = (
+    r"|\b(?:what|which|whose) (?:[a-z-]+ )?(?:books?|movies?|films?|shows?|series|songs?|albums?|bands?|artists?"
+    r"|musicians?|singers?|actors?|authors?|games?|teams?|brands?|compan(?:y|ies)|schools?|universit(?:y|ies)"
+    r"|restaurants?)\b"
+)
+SEVERAL_PLACES = r"|\b(?:which|what) (?:cities|countries|(?:state|town|place|side|room|folder|location|street)s)\b"
+ANSWERS = {
     SOMEBODY: re.compile(
         r"\bwho(?:m|se)?\b|\bwhich (?:person|colleague|friend|teacher|doctor|customer|developer|engineer)\b"
-        r"|\b(?:what|which|whose) (?:[a-z-]+ )?(?:books?|movies?|films?|shows?|series|songs?|albums?|bands?|artists?"
-        r"|musicians?|singers?|actors?|authors?|games?|teams?|brands?|compan(?:y|ies)|schools?|universit(?:y|ies)"
-        r"|restaurants?)\b"
-        "|谁|哪一?位|什么人|何人|哪个(?:人|同事|朋友|老师|医生|同学)",
+        + TITLES
+        + "|谁|哪一?位|什么人|何人|哪个(?:人|同事|朋友|老师|医生|同学)",
         re.IGNORECASE,
     ),
     SOMEWHERE: re.compile(
-        r"\bwhere\b|\b(?:which|what) (?:cit(?:y|ies)|countr(?:y|ies)|(?:state|town|place|side|room|folder|location"
-        r"|street)s?)\b"
-        "|哪里|哪儿|何处|什么地方|哪一?边|在哪|去哪|哪座|哪国|哪条路|哪个(?:城市|地方|国家|区|省|医院|学校|房间)",
+        r"\bwhere\b|\b(?:which|what) (?:city|country|state|town|place|side|room|folder|location|street)\b"
+        + SEVERAL_PLACES
+        + "|哪里|哪儿|何处|什么地方|哪一?边|在哪|去哪|哪座|哪国|哪条路|哪个(?:城市|地方|国家|区|省|医院|学校|房间)",
         re.IGNORECASE,
     ),
     AMOUNT: re.compile(
@@ -202,7 +206,7 @@ def understand(text: str, now: datetime) -> Question:
         ),
         wants_time=_WHEN.search(plain) is not None,
         concepts=tuple([one for one in concepts(_QUOTED.sub(" ", text)) if not words.keys().isdisjoint(one.terms)]),
-        answers=tuple(mark for mark, asking in _ANSWERS.items() if asking.search(plain)),
+        answers=tuple(mark for mark, asking in ANSWERS.items() if asking.search(plain)),
         wants_many=wants_many(plain),
         parts=_parts(topic, words),
         order="latest" if _LATEST.search(plain) else "first" if _FIRST.search(plain) else "",

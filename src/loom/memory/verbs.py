@@ -1044,7 +1044,8 @@ def _agree(store: Store, wanted: Settings, reconfigure: bool, tiers_under: Calla
 
     def decide(stored: Mapping[str, Any]) -> Mapping[str, Any]:
         nonlocal agreed
-        return wanted.agree_with(stored, reconfigure=reconfigure).for_store()
+        agreed = wanted.agree_with(stored, reconfigure=reconfigure)
+        return agreed.for_store()
 
     store.update_settings(wanted.node_id, decide, lambda transaction: tiers_under(agreed).make_room(transaction))
     return agreed

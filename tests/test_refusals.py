@@ -296,8 +296,11 @@ def test_a_filter_narrows_or_is_refused(subjects: dict[str, Any], name: str) -> 
 @pytest.mark.parametrize(
     ("work", "words"),
     [
-        (lambda memory: memory.recall("x", limit=2**70), "limit is 1180591620717411303424; it must be .* at most"),
-        (lambda memory: memory.list(limit=2**70), "at most 2,147,483,647"),
+        (
+            lambda memory: memory.recall("x", limit=2**70),
+            "limit is 1180591620717411303424; it must be .* from 1 to 2,147,483,647",
+        ),
+        (lambda memory: memory.list(limit=2**70), "from 1 to 2,147,483,647"),
         (lambda memory: memory.update("a", None), r"update\(\) needs a new text"),
         (lambda memory: memory.update("a", 7), r"update\(\) takes text, not int"),
         (lambda memory: memory.context(None), r"context\(\) takes a question, a text or a Task, not NoneType"),

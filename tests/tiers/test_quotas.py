@@ -214,7 +214,7 @@ def test_the_counters_name_the_parts_of_the_working_tier_and_the_vectors_that_ca
 def test_the_documents_map_the_tiers_to_the_names_of_other_designs() -> None:
     """Requirements 130, 149 and 152: the table of docs/tiers.md has the pairs that the design names."""
     text = (Path(__file__).parents[2] / "docs" / "tiers.md").read_text()
-    table = text.partition("## The names of other designs")[2].split("\n\n")[1]
+    table = text.partition("## Names in other designs")[2].split("\n\n")[1]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     assert [row[:4] for row in rows] == [
         ["the prompt, L1", "Focus", "main context", "active"],

@@ -132,7 +132,7 @@ def test_a_refusal_says_what_was_asked_what_there_is_and_what_to_do() -> None:
         root.record_tokens(11)
     assert str(raised.value) == (
         "node 'root' asked for 11 tokens and has 10 left of 10; ask for less, or close children that are done: "
-        "what they did not use comes back"
+        "their unused part returns"
     )
     copy = pickle.loads(pickle.dumps(raised.value))
     assert copy.violation == raised.value.violation  # type: ignore[attr-defined]

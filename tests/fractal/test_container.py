@@ -158,7 +158,7 @@ def test_work_that_outlasts_its_time_is_stopped() -> None:
     failed = run(NodeContainer("box", CARD, Worker(for_ever), budget=budget))
     assert failed.status is TaskStatus.FAILED
     assert failed.error is not None
-    assert "seconds left, and they are over" in failed.error
+    assert "seconds left, and they have passed" in failed.error
 
 
 def test_a_childs_own_time_limit_is_not_taken_for_the_budgets() -> None:

@@ -951,7 +951,7 @@ class _Transaction(_Reads, _Rows, Transaction):
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int:
         if tier == WINDOW:
-            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
+            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record enters it when it is written")
         state = self._changed
         held = state.places.setdefault((node, tier), {})
         entered, came = self.database.seq + 1, []
@@ -1037,7 +1037,7 @@ class _Transaction(_Reads, _Rows, Transaction):
 
     def enqueue(self, kind: str, records: Sequence[int] = (0,), data: Sequence[int] = ()) -> int:
         if not all(isinstance(number, int) for number in data):
-            raise InvalidInput("a job carries numbers only; what records say stays in the records")
+            raise InvalidInput("a job holds only numbers; texts stay in the records")
         seq = self._next()
         for record in records:
             self._changed.jobs[kind, record, seq] = Job(seq, kind, record, tuple(data), 0, None)

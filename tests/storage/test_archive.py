@@ -632,7 +632,7 @@ def statement(sql: str) -> Damage:
 
 DAMAGES: dict[str, Damage] = {
     "flipped bytes": flip,
-    "cut short": statement("UPDATE blocks SET data = substr(data, 1, length(data) / 2) WHERE number = ?"),
+    "truncated": statement("UPDATE blocks SET data = substr(data, 1, length(data) / 2) WHERE number = ?"),
     "nothing in it": statement("UPDATE blocks SET data = x'' WHERE number = ?"),
     "a number in the place of bytes": statement("UPDATE blocks SET data = 7 WHERE number = ?"),
     "row gone": statement("DELETE FROM blocks WHERE number = ?"),

@@ -69,7 +69,7 @@ class Tool:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise InvalidInput(
-                f"the name of a tool is 1 to 64 letters, digits, '_' or '-', not {self.name!r}; give one with "
+                f"the name of a tool must be 1 to 64 letters, digits, '_' or '-', not {self.name!r}; give one with "
                 "tool(function, name=...)"
             )
 
@@ -93,7 +93,7 @@ class Tool:
             try:
                 parsed = json.loads(parsed)
             except (ValueError, RecursionError) as error:
-                raise InvalidInput(f"the arguments of {self.name} are no JSON: {error}") from None
+                raise InvalidInput(f"the arguments of {self.name} are not valid JSON: {error}") from None
         if not isinstance(parsed, Mapping):
             raise InvalidInput(f"the arguments of {self.name} must be an object, not {type(parsed).__name__}")
         properties = self.parameters.get("properties") or {}
@@ -116,7 +116,7 @@ def _check(value: Any, schema: Mapping[str, Any], what: str) -> None:
         return
     allowed = [kinds] if isinstance(kinds, str) else list(kinds)
     if not any(_is_a(value, kind) for kind in allowed):
-        raise InvalidInput(f"{what} is {' or '.join(allowed)}, not {type(value).__name__}")
+        raise InvalidInput(f"{what} must be {' or '.join(allowed)}, not {type(value).__name__}")
     low, high = schema.get("minimum"), schema.get("maximum")
     if isinstance(value, int | float) and not ((low is None or low <= value) and (high is None or value <= high)):
         raise InvalidInput(f"{what} is {value}; it must be from {low} to {high}")
@@ -279,8 +279,8 @@ def _schema(hint: Any, what: str, depth: int = 0) -> Json:
         item = next((one for one in arguments if one is not Ellipsis), Any)
         return {"type": "array", "items": _schema(item, what, depth + 1)}
     raise InvalidInput(
-        f"the type of {what} is {hint!r}, which JSON cannot carry; use str, int, float, bool, lists, dicts, Literal, "
-        "an Enum, a dataclass or a TypedDict"
+        f"the type of {what} is {hint!r}, which JSON cannot represent; use str, int, float, bool, lists, dicts, "
+        "Literal, an Enum, a dataclass or a TypedDict"
     )
 
 

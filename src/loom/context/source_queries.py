@@ -24,8 +24,8 @@ __all__ = ["SourceAnswer", "SourceQuery"]
 
 log = logging.getLogger("loom.context")
 
-# A source that fills this share of the room has offered enough; it is not asked again. One item counts for at most
-# one part in this many of the room: a long item follows several short ones, or is left out.
+# A source is not asked again if its items fill the room. Each item counts for at most the room divided by this
+# number: a long item follows several short ones, or is left out.
 _LARGEST_PART = 4
 
 
@@ -159,7 +159,7 @@ def _answers_a_call(candidate: Candidate) -> bool:
 
 
 def _failed(source: ContextSource, error: Exception) -> SourceAnswer:
-    # Log the kind alone: the message may quote stored text.
+    # Log only the type: the message may quote stored text.
     log.warning("the context source %s failed (%s)", source.name, type(error).__name__)
     return SourceAnswer(source, error=f"{type(error).__name__}: {error}")
 

@@ -71,9 +71,9 @@ class BudgetKind(StrEnum):
 _ADVICE = {
     BudgetKind.DEPTH: "do the work here instead of dividing it further",
     BudgetKind.CHILDREN: "do the work here, or give it to a child that exists",
-    BudgetKind.TOKENS: "ask for less, or close children that are done: what they did not use comes back",
-    BudgetKind.TOOLS: "go on without tools, or close children that are done: what they did not use comes back",
-    BudgetKind.TIME: "answer with what there is",
+    BudgetKind.TOKENS: "ask for less, or close children that are done: their unused part returns",
+    BudgetKind.TOOLS: "continue without tools, or close children that are done: their unused part returns",
+    BudgetKind.TIME: "answer with the results so far",
 }
 
 
@@ -107,13 +107,13 @@ class BudgetUsage:
 class BudgetTracker(Closing):
     """The account of one node in a tree. Thread-safe; the whole tree shares one lock.
 
-    tracker = BudgetTracker(RecursiveBudget(token_budget=10_000))
-    with tracker.create_child("reader", token_budget=4_000) as reader:
-        reader.record_tokens(1_200)
+        tracker = BudgetTracker(RecursiveBudget(token_budget=10_000))
+        with tracker.create_child("reader", token_budget=4_000) as reader:
+            reader.record_tokens(1_200)
 
     The share of a child is subtracted from its parent when the child is created, and the unused part returns when it
     is closed. Call `record_*` before spending: an amount that does not fit raises `BudgetExceeded` and records
-    nothing. `check_*` records nothing in any case. Where the amount is known only afterwards, reserve the most it can
+    nothing. `check_*` records nothing in any case. If the amount is known only afterwards, reserve the most it can
     be with `reserve_tokens`, and settle it. `parent` is the account that gave the share, `depth` the number of levels
     above. The clock must be monotonic.
     """
@@ -246,7 +246,7 @@ class BudgetTracker(Closing):
         self._record(BudgetKind.TOOLS, calls)
 
     def reserve_tokens(self, least: int, most: int) -> int:
-        """Record tokens as spent before the amount is known, and return how many: `most`, or what is left.
+        """Record tokens as spent before the amount is known. Returns their number: `most`, or all that are left.
 
         Raises `BudgetExceeded` if fewer than `least` are left. Call `settle_tokens` when the amount is known.
         """

@@ -54,7 +54,7 @@ class NodeContainer:
     def set_child(self, child: NodeProtocol) -> None:
         """Set or replace the wrapped node."""
         if not isinstance(child, NodeProtocol):
-            raise InvalidInput(f"a child is a node (NodeProtocol), and {type(child).__name__} is not")
+            raise InvalidInput(f"a child must be a node (NodeProtocol), not {type(child).__name__}")
         inside: object = child
         while isinstance(inside, NodeContainer):
             if inside is self:
@@ -97,7 +97,7 @@ class NodeContainer:
                 return await child.execute_task(task)
         except Exception as error:  # any exception of a node is the outcome of its task
             is_over = isinstance(error, TimeoutError) and limit.expired()
-            told = f"node {self.node_id!r} had {left_s:g} seconds left, and they are over"
+            told = f"node {self.node_id!r} had {left_s:g} seconds left, and they have passed"
             return _failed(task, told if is_over else error_text(error))
 
 

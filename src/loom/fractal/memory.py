@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class MemoryScope(StrEnum):
-    """The nodes that a value is visible to."""
+    """The nodes to which a value is visible."""
 
     LOCAL = "local"
     SHARED = "shared"
@@ -383,7 +383,7 @@ def checked_key(key: object) -> str:
     if not isinstance(key, str) or not key:
         raise InvalidInput(f"a key must be a text of at least one character, not {key!r}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in key):
-        raise InvalidInput(f"the key {key!r} holds a NUL or a lone surrogate, which no key may")
+        raise InvalidInput(f"the key {key!r} must not contain a NUL or a lone surrogate")
     return key
 
 
@@ -489,8 +489,8 @@ class TieredMemory(Protocol):
 class FractalMemory(ScopedMemory, Closing):
     """A node's place in a tree and the values it shares there, without tiers.
 
-    memory = FractalMemory("worker", parent_memory=lead)
-    await memory.write("plan", ["read", "write"], MemoryScope.SHARED)
+        memory = FractalMemory("worker", parent_memory=lead)
+        await memory.write("plan", ["read", "write"], MemoryScope.SHARED)
 
     The store is the given one, else that of `base_memory`, else that of the parent, else one in this process. A path
     is opened here and closed by `close`.

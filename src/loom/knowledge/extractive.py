@@ -66,7 +66,7 @@ class _Unit:
         return len(self.forms) - 1
 
 
-# The problem of a fix is searched among this many clauses before it.
+# The problem of a fix is searched for among this many clauses before it.
 _CHAIN = 8
 # The factor for a problem with its solution, so that the pair is preferred to a short decision.
 _CHAIN_BONUS = 2.0
@@ -84,7 +84,7 @@ _LEAST_WORTH = 0.1
 _LEAST_OF_STATE = 0.02
 # The lowest score of a state. From 0.2 to 0.25, summaries keep 1.7 % more of the marked statements.
 _LEAST_SCORE_OF_STATE = 0.2
-# The outdated statement of a correction is searched among this many.
+# The outdated statement of a correction is searched for among this many.
 _LOOK_BACK = 40
 # Passes over the clauses: without those whose names are already in the summary, with them, and with the tokens that
 # are left after the chosen clauses were counted together.
@@ -96,7 +96,7 @@ _FEWEST_TOKENS_CHINESE = 6
 
 # The factor for a clause without a number, a date, a name or an identifier in a readable summary.
 _VAGUE = 0.2
-# The factor for a clause that addresses somebody ("your support helps", "let's keep going").
+# The factor for a clause that addresses a person ("your support helps", "let's keep going").
 _ADDRESSED = 0.3
 _TO_SOMEBODY = re.compile(
     r"(?:(?:and|but|so|yes|yeah|no|wow|thanks|well|oh)\b\W*)*"
@@ -225,7 +225,7 @@ def _information(text: str, speakers: frozenset[str]) -> float:
     """The information of a clause, as a factor.
 
     It is lower without a number, a date, an identifier or a name other than the speakers', and lower if the clause
-    only addresses somebody.
+    only addresses a person.
     """
     said = specifics(text)
     specific = said.numbers or said.dates or said.identifiers or {*said.names} - speakers
@@ -309,7 +309,7 @@ def _value(one: CandidateFact) -> float:
         weight = WEIGHTS[TYPES[name]]
         value += probability * (weight**_KEPT_POWER if weight >= KEEP_FROM - 1e-9 else weight * _LESSER)
     if one.fact.kind not in TYPES.values():
-        # Changed files and test results are no part of the annotated dialogues from which the weights were learned.
+        # Changed files and test results are not part of the annotated dialogues from which the weights were learned.
         value = max(value, one.worth * WEIGHTS[one.fact.kind])
     return value
 

@@ -112,7 +112,7 @@ class L4Compressor:
         """
         facts = checked_items(facts, Fact, "compress")
         if len({fact.id for fact in facts}) != len(facts):
-            raise InvalidInput("two of the facts have one id; give each fact once")
+            raise InvalidInput("two of the facts have the same id; give each fact once")
         if embeddings is not None and len(embeddings) != len(facts):
             raise InvalidInput(f"{len(facts)} facts and {len(embeddings)} embeddings; there must be one for each")
         if len(facts) <= self.threshold:

@@ -17,7 +17,7 @@ from loom.types import MemoryType, Trust
 __all__ = ["FactSource", "Source", "as_source"]
 
 FactSource = str | Task | Record
-"""The types that facts can be extracted from."""
+"""The types of records from which facts can be extracted."""
 
 _UNTRUSTED: Final = frozenset({Trust.TOOL, Trust.WEB})
 _TOOL_ROLES: Final = frozenset({"tool", "function"})

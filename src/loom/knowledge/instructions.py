@@ -1,7 +1,7 @@
 """Standing instructions and preferences: the sentences of a user's turn that bind later answers.
 
-"Always show types when I ask for code" holds for later requests that share no word with it; "show me the types"
-holds once. Rules in English and Chinese find them. Code, logs, quotations and passed-on texts contain none.
+"Always show types when I ask for code" applies to later requests that share no word with it; "show me the types"
+applies once. Rules in English and Chinese find them. Code, logs, quotations and passed-on texts contain none.
 `loom.memory.standing` stores them, and `loom.recall.conditions` chooses those that apply to a question.
 """
 
@@ -86,7 +86,7 @@ def find_instructions(text: str, read: Sequence[str] = ()) -> list[StandingInstr
 
 
 def _as_read(text: str, read: Sequence[str], found: Sequence[StandingInstruction]) -> Iterator[StandingInstruction]:
-    """The sentences that a model read and no rule found, without the words of others and requests for once."""
+    """The sentences that a model read and no rule found, without the words of others and one-time requests."""
     own = _own_words(text)
     spans = [one.span for one in found]
     machine = [(one.start, one.end) for one in statements(own) if one.machine or one.quoted]
@@ -208,7 +208,7 @@ def _is_asked(said: str, match: re.Match[str], cues: Cues) -> bool:
 
 
 def _holds_once(said: str, cues: Cues) -> bool:
-    """Whether the sentence is about this one time, or about the past."""
+    """Whether the sentence is about a single occasion, or about the past."""
     return cues.once.search(said) is not None and cues.lasting.search(said) is None
 
 

@@ -211,7 +211,7 @@ def normal_key(key: str) -> str:
 
 
 def is_pronoun(word: str) -> bool:
-    """Whether a Chinese word refers to somebody or something without a name (她, 大家, 公司)."""
+    """Whether a Chinese word refers to a person or a thing without a name (她, 大家, 公司)."""
     return _PRONOUN.fullmatch(word) is not None
 
 
@@ -236,7 +236,7 @@ def fact_identity(fact: ExtractedFact) -> str:
 
 
 def contradicts(newer: ExtractedFact, older: ExtractedFact) -> bool:
-    """Whether the facts cannot both hold now, so that the newer supersedes the older.
+    """Whether the facts cannot both be valid now, so that the newer supersedes the older.
 
     They do if they give different values to one key, or if the newer calls the value of the older outdated and at
     least one of them has no key.

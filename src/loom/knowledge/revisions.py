@@ -1,6 +1,6 @@
 """Bare corrections: "make that 1100", 改成1100吧. They name a new value, but neither its attribute nor the old value.
 
-A bare correction applies to the last fact of the conversation with one value of the same sort; `revised` words the
+A bare correction applies to the last fact of the conversation with one value of the same sort; `revised` phrases the
 new fact like that one. Pure functions, in English and Chinese.
 """
 

@@ -1,4 +1,5 @@
-"""LoomMemory: one agent's memory. The log keeps every task, and four tiers hold the records at hand.
+"""LoomMemory: one agent's memory. The log keeps every task, and four tiers hold the records that are likely to be
+needed next.
 
     memory = LoomMemory("agent-1", l1_token_budget=8000, l2_token_budget=16000)
     memory.add_task(task)
@@ -243,7 +244,7 @@ class LoomMemory(MemoryVerbs):
 
     def promote_tasks(self) -> MoveCounts:
         """Move records between the tiers now: L1 to L2, L2 to L3, L3 to L4. The documents call these moves away
-        from the prompt "promote". Every write does so by itself."""
+        from the prompt "promote". Every write also makes them."""
         return self.tiers.rebalance()
 
     async def promote_tasks_async(self) -> MoveCounts:

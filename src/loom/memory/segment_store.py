@@ -1,7 +1,7 @@
 """Stores of original segments, so that facts and summaries can point back to them.
 
-The log of a memory is such a store: every record can be read by its id, word for word. `LogSegmentStore` puts the log
-behind the interface that a `MemoryCompactor` takes; any other store works too.
+The log of a memory is such a store: every record can be read by its id, word for word. `LogSegmentStore` gives the
+log the interface that a `MemoryCompactor` takes. Any other object with this interface works too.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class LogSegmentStore:
         return [_as_segment(record) for record in found if record is not None]
 
     def cleanup(self, before_timestamp: datetime) -> int:
-        """Forget the older segments that were stored here for good. Other records stay."""
+        """Permanently forget the older segments that were stored here. Other records stay."""
         wanted = Filter(node=self._node, until=before_timestamp, where={_MARK: True}, history=True)
         return len(self._store.forget(wanted).ids)
 

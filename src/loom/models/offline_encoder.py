@@ -34,7 +34,7 @@ _PACKED_BYTES = 16_384
 
 
 def load_encoder(folder: Path, package: str) -> Callable[[list[str]], npt.NDArray[np.float32]]:
-    """A function from texts to the model's vectors. `folder` has the files of the installed `package`."""
+    """A function that maps texts to the model's vectors. `folder` has the files of the installed `package`."""
     tokenizers, backends = import_module(f"{package}.pure_tokenizer"), import_module(f"{package}.backends.numpy")
     tokenizer = _growing_tokenizer(tokenizers, (folder / "sp.model").read_bytes())
     encode: Callable[[list[str]], npt.NDArray[np.float32]] = _growing_backend(
@@ -164,7 +164,7 @@ def _growing_backend(module: Any, path: Path, tokenizer: Any) -> Any:
             self._packed = packed
             self.sp = tokenizer
             self._threadpool = None  # `loom.blas` limits the threads
-            # Pages without a written row take no memory.
+            # The system provides a page of memory only when a row is written to it.
             self.table = np.empty((parts * module._VOCAB_ROWS, module._EMB_DIM), dtype=np.uint8)
             self._filled = [0] * parts
             _set_layers(self, dense, len(module._ORDERS), module._EMB_DIM, module._CNN_DIM)

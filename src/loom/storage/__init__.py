@@ -59,7 +59,7 @@ def open_store(
 
 
 def add_tenant(place: str | PathLike[str], role: str, namespace: str) -> None:
-    """Let a role of a PostgreSQL server use this namespace, and no other that it was not given.
+    """Let a role of a PostgreSQL server use this namespace. It can use no namespace that it was not given.
 
     Creates the namespace and the role if they are missing; a new role may log in and has no password. `place` is the
     URL of the owner of the tables, who needs CREATEROLE. Raises `InvalidInput` for a role that nothing restricts,
@@ -71,7 +71,10 @@ def add_tenant(place: str | PathLike[str], role: str, namespace: str) -> None:
 
 
 def remove_tenant(place: str | PathLike[str], role: str, namespace: str) -> None:
-    """Let a role no longer use this namespace. The memory and the role stay. Raises `NotFound` for another tenant."""
+    """Withdraw a role's permission to use this namespace. The memory and the role stay.
+
+    Raises `NotFound` for another tenant.
+    """
     with _psycopg():
         from loom.storage.postgres.tenants import remove
     remove(_server_url(place), role, namespace)
@@ -95,7 +98,7 @@ def _server_url(place: str | PathLike[str]) -> str:
 
 @contextmanager
 def _psycopg() -> Iterator[None]:
-    """Explain in a block that imports the backend of PostgreSQL how to install psycopg."""
+    """Make the error of a block that imports the backend of PostgreSQL say how to install psycopg."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -37,8 +37,9 @@ SPAN = 1 << 40
 """The sequence numbers that a server reserves for each namespace. In a file, all namespaces share one sequence."""
 
 # A row must not grow when its count is stored: SQLite would move rows between full pages and leave copies of their
-# words behind, out of the reach of forgetting (see `loom.storage.sqlite.schema`). So in an uncounted row `tokens` is
-# as wide as the largest count, and the checksum takes six bytes instead of four, the most that any checksum takes.
+# words behind, where forgetting cannot remove them (see `loom.storage.sqlite.schema`). So in an uncounted row
+# `tokens` is as wide as the largest count, and the checksum takes six bytes instead of four, the most that any
+# checksum takes.
 _WIDEST = 1 << 32
 
 

@@ -232,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.path.partition("?")[0].removeprefix("/v1")
 
     def _body(self) -> dict[str, Any] | None:
-        """Return the body as an object; None if it is none, after sending the error."""
+        """Return the body as an object; None if it is not one, after sending the error."""
         length = int(self.headers.get("Content-Length") or 0)
         if length > _LARGEST_MB * 1024 * 1024:
             self.close_connection = True
@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
-            self._send(400, {"error": {"message": "the body is no JSON object"}})
+            self._send(400, {"error": {"message": "the body is not a JSON object"}})
             return None
         return body
 

@@ -1,4 +1,4 @@
-"""Find out whether a clause is in the past tense, in English and Chinese.
+"""Finds out whether a clause is in the past tense, in English and Chinese.
 
 The tense decides which Friday or May a clause means: the last one in the past tense, else the next.
 """

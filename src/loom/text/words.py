@@ -507,7 +507,8 @@ def _stem(word: str) -> str:
 
 
 def _regions(word: str) -> tuple[int, int]:
-    """Return where Porter2's R1 and R2 begin: after the first consonant that follows a vowel, and again."""
+    """Return the offsets at which Porter2's R1 and R2 begin: after the first consonant that follows a vowel, and
+    again."""
     if word.startswith(_REGION_PREFIXES):
         first = next(len(prefix) for prefix in _REGION_PREFIXES if word.startswith(prefix))
     else:

@@ -53,7 +53,7 @@ _CHANGED = 0.05
 class TierController(Observer):
     """Monitors the tiers of one node, and tunes, forecasts and preloads if the settings enable it.
 
-    Nothing moves before `attach` was called.
+    Nothing moves before `attach` is called.
     """
 
     _tiers: Tiers
@@ -111,7 +111,7 @@ class TierController(Observer):
         self._judge_archive(totals.get(L3, Usage()), rules.budgets[L3])
 
     def looked_up(self, hits: int, misses: int) -> None:
-        """Take in the hits and misses of some uses. The store has counted them already."""
+        """Record the hits and misses of some uses. The store has counted them already."""
         with self._lock:
             if self._lookups is None:
                 working = self._tiers.store.usage(self._node).get(L2, Usage())
@@ -122,7 +122,7 @@ class TierController(Observer):
         self._judge_lookups(found, missed)
 
     def prompted(self, tokens: int, budget: int) -> None:
-        """Take in the size and the budget of a prompt that was built."""
+        """Record the size and the budget of a prompt that was built."""
         self.monitor.gauge(Measure.FOCUS_UTILISATION, tokens / budget)
 
     def refused(self, error: OverBudget) -> None:
@@ -131,21 +131,21 @@ class TierController(Observer):
             self._quotas.refused(error.tokens, error.budget)
 
     def took(self, move: Move, seconds: float) -> None:
-        """Take in the duration of a move."""
+        """Record the duration of a move."""
         self.monitor.observe(_MEASURES[move], seconds * 1e3)
 
     def searched(self, seconds: float) -> None:
-        """Take in the duration of a search."""
+        """Record the duration of a search."""
         self.monitor.observe(Measure.RAG_LATENCY_MS, seconds * 1e3)
 
     def admitted(self, tokens: int) -> None:
-        """Take in the tokens that entered the working tier."""
+        """Record the tokens that entered the working tier."""
         if self._predictor is not None:
             with self._lock:
                 self._predictor.observe(tokens, self._tiers.store.clock().timestamp())
 
     def used(self, record: int, session: str | None) -> None:
-        """Take in the use of a record."""
+        """Record the use of a record."""
         if self._pattern is not None:
             with self._lock:
                 self._pattern.record_use(record, session)

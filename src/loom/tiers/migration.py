@@ -61,7 +61,7 @@ class MoveCounts(NamedTuple):
 
 
 class TierRules(NamedTuple):
-    """The budgets and rules that hold for a node, as the file has them.
+    """The budgets and rules of a node, as the file has them.
 
     `largest` is the size of the largest item that each tier accepts, so that one item cannot empty a tier. An item no
     larger than `anywhere` fits into each tier, and into the window without pushing a promoted record out.
@@ -313,7 +313,7 @@ class Tiers:
         return Receipt(draft.id, L1, draft.tokens)
 
     def _hear(self, transaction: Transaction, record: int, draft: Draft) -> bool:
-        """Also give this node a record of another node. Returns False if it already has it."""
+        """Also add a record of another node to this node. Returns False if this node already has it."""
         size = 0 if draft.tier is None else draft.window_tokens or draft.tokens
         return transaction.enter([record], HEARD, self.node, "heard", [size]) > 0
 
@@ -373,9 +373,9 @@ class Tiers:
     def _places(
         self, transaction: Transaction, written: Sequence[Written], placed: Sequence[Draft]
     ) -> list[MemoryTier]:
-        """The tier nearest to the prompt that holds each record;
+        """The tier nearest to the prompt that holds each record.
 
-        the window counts where it holds the whole record.
+        The window counts only if it holds the whole record.
         """
         if len(written) == 1 and written[0].created and placed[0].tier == L1 and placed[0].window_tokens is None:
             return [L1]  # the newest of all, and not too large
@@ -388,7 +388,7 @@ class Tiers:
         ]
 
     def nearest(self, transaction: Transaction, records: Sequence[int]) -> dict[int, MemoryTier]:
-        """The tier nearest to the prompt that holds each record, the window aside.
+        """The tier nearest to the prompt that holds each record, not counting the window.
 
         Records in the log alone are missing.
         """
@@ -646,7 +646,7 @@ class Tiers:
     def rebalance(self) -> MoveCounts:
         """Make every tier conform to the present rules. Returns the moves.
 
-        Writes do so by themselves. Call this after budgets were changed, or on a store that was written without them.
+        Every write also does this. Call it after budgets were changed, or on a store that was written without them.
         """
         if self.store.read_only:
             return MoveCounts()
@@ -676,7 +676,7 @@ class Tiers:
         self._make_room(transaction, self._follow(None, transaction.settings(self.node)))
 
     def make_room_of(self, transaction: Transaction, nodes: Iterable[str]) -> None:
-        """Do so for the tiers of several nodes."""
+        """Bring the tiers of several nodes below budgets that this transaction has changed."""
         for node in nodes:
             self.of(node).make_room(transaction)
 
@@ -700,7 +700,7 @@ class Tiers:
         )
 
     def _leaving(self, leave: Callable[[Transaction, TierRules], int]) -> int:
-        """Let records leave, and make room where they went."""
+        """Let records leave, and make room in the tiers that they entered."""
         with self.store.transaction() as transaction:
             rules = self._rules_in(transaction)
             count = leave(transaction, rules)

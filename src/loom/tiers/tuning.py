@@ -1,6 +1,6 @@
 """Adaptive parameters: a tuner of weights, threshold and compression level, and forecasts of token demand.
 
-Both hold no store and read no clock. The tuner turns measured metrics into parameters. A predictor turns the times
+Neither holds a store or reads a clock. The tuner turns measured metrics into parameters. A predictor turns the times
 and sizes of writes into an expected demand. docs/tiers.md has their gain on recorded traces.
 """
 
@@ -88,8 +88,9 @@ DEFAULT_TUNING = TuningResult()
 class _Hysteresis:
     """The steps of a parameter from its start, and the streak of updates that ask for another step.
 
-    A value beyond `missed`, seen from `kept`, misses the mark; one beyond `kept` clearly reaches it. `streak` counts
-    updates of the first kind up from 0 and updates of the second kind down.
+    The mark lies between `missed` and `kept`: a value on the far side of `missed` misses it, and one on the far side
+    of `kept` clearly reaches it. `streak` counts updates of the first kind up from 0 and those of the second kind
+    down.
     """
 
     missed: float
@@ -122,7 +123,7 @@ class AdaptiveTuner:
     | `storage_pressure` | compression level +3, to at most 22 | above 0.8 | below 0.7 |
 
     One step takes three updates in a row, one step back ten. Between the marks no parameter moves. A `state` resumes
-    the tuner that returned it; steps beyond a limit, which may have changed, are cut. Not thread-safe.
+    the tuner that returned it; steps beyond a limit, which may have changed, are dropped. Not thread-safe.
     """
 
     def __init__(self, start: TuningResult = DEFAULT_TUNING, state: Mapping[str, Any] | None = None) -> None:
@@ -142,7 +143,7 @@ class AdaptiveTuner:
         return {name: [hysteresis.steps, hysteresis.streak] for name, hysteresis in self._hystereses.items()}
 
     def tune_parameters(self, metrics: SystemMetrics) -> TuningResult:
-        """Take in the metrics once, and return the parameters that they lead to."""
+        """Record the metrics once, and return the parameters that they lead to."""
         looks = {
             "hit_rate": metrics.cache_hit_rate,
             "latency": metrics.promotion_latency,
@@ -212,7 +213,7 @@ class TokenDemandPredictor(Protocol):
     """Forecasts the tokens that will be written, from those that were written."""
 
     def observe(self, tokens: int, at: float) -> None:
-        """Take in the tokens written at a moment, in seconds. 0 tokens only let time pass."""
+        """Record the tokens written at a moment, in seconds. 0 tokens only advance the time."""
 
     def predict(self, horizon_s: float) -> float:
         """The tokens expected within `horizon_s` seconds after the last observation; never below 0."""

@@ -189,9 +189,9 @@ def _sequence(connection: Connection) -> list[str]:
 def find_lost(engine: FileEngine, namespace: int) -> tuple[int, int] | None:
     """The first and last sequence number that the log or an index file contains and the database does not.
 
-    SQLite silently drops every commit behind the first damaged frame of its log. `Engine` reads those frames when it
-    opens the file. Index files are made of committed records only. So an index file that the database does not name,
-    with later records than the database has, proves a loss, even if the log is missing or truncated.
+    SQLite silently drops every commit after the first damaged frame of its log. `Engine` reads those frames when it
+    opens the file. Index files contain only committed records, so an index file that the database does not name and
+    that has later records than the database proves a loss, even if the log is missing or truncated.
     """
     folder = index_folder(engine.path)
     if folder is None or engine.had_no_log:
@@ -199,7 +199,7 @@ def find_lost(engine: FileEngine, namespace: int) -> tuple[int, int] | None:
     try:
         found = set(index_files(folder, namespace))
     except StoreUnavailable as error:  # the records do not depend on the folder
-        log.warning("lost commits of %s cannot be looked for in the index: %s", engine.path, error)
+        log.warning("lost commits of %s cannot be searched for in the index: %s", engine.path, error)
         found = set()
     with engine.read() as connection:
         last = last_number(connection)
@@ -273,4 +273,4 @@ def _segment_problem(kind: str, folder: Path, files: list[str], expected: object
             return f"{name} belongs to another store"
         keys.append(segment.arrays["keys"])
     found = np.sort(np.concatenate(keys)) if keys else np.empty(0, dtype=np.int64)
-    return "" if np.array_equal(found, np.asarray(expected)) else "it does not cover the records it should"
+    return "" if np.array_equal(found, np.asarray(expected)) else "it does not cover the expected records"

@@ -52,7 +52,7 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 CHECK_EVERY_S = 0.01
-"""A read or a write first verifies that the path leads to the opened file, unless a check is newer than this."""
+"""A read or a write first verifies that the path leads to the opened file, unless this was verified so recently."""
 
 # A wait for another writer is split into pieces of this length.
 _WAIT_PIECE_S = 0.25
@@ -329,7 +329,7 @@ class Engine(databases.Engine):
 
     def _marks(self) -> _Marks | None:
         """The marks of a file that no process has open for writing; None if one may have it open."""
-        with disk_errors(f"{self.path} cannot be looked at"):
+        with disk_errors(f"{self.path} cannot be examined"):
             if _size(f"{self._name}-shm") is not None or _size(f"{self._name}-journal"):
                 return None
             status = os.stat(self._name)
@@ -341,7 +341,7 @@ class Engine(databases.Engine):
     def _check_unchanged(self, connection: _Connection) -> None:
         """Raise `StoreBusy` if this connection reads without locks and the file was written."""
         if connection.marks is not None:
-            with disk_errors(f"{self.path} cannot be looked at"):
+            with disk_errors(f"{self.path} cannot be examined"):
                 status = os.stat(self._name)
             if (status.st_mtime_ns, status.st_size) != connection.marks[:2]:
                 raise StoreBusy(f"another process began to write {self.path} while it was read; try again")
@@ -666,13 +666,13 @@ class Engine(databases.Engine):
         except OSError as error:
             if written:  # the file may be the same one; the next operation checks again
                 return
-            raise StoreUnavailable(f"{self.path} cannot be looked at: {error.strerror}") from error
+            raise StoreUnavailable(f"{self.path} cannot be examined: {error.strerror}") from error
         if (status.st_dev, status.st_ino) != self._file:
             raise self._lost("replaced by another file", written)
         self._checked_at = time.monotonic()
 
     def _lost(self, how: str, written: bool = False) -> StoreUnavailable:
-        last = " The last write is not in it." if written else " Nothing was written to what is there now."
+        last = " The last write is not in it." if written else " Nothing was written to the file that is there now."
         return StoreUnavailable(
             f"{self.path} was {how} while this process had it open.{last} Close this memory, put the file back or "
             "restore a backup, and open it again."
@@ -834,7 +834,7 @@ _ERRORS: dict[int, tuple[type[LoomError], str]] = {
     sqlite3.SQLITE_LOCKED: _BUSY,
     sqlite3.SQLITE_FULL: (
         StoreFull,
-        "no room left for {place}; nothing was written. Free some space and try again.",
+        "no space left for {place}; nothing was written. Free some space and try again.",
     ),
     sqlite3.SQLITE_NOTADB: (
         NotAStore,
@@ -856,7 +856,7 @@ _ERRORS: dict[int, tuple[type[LoomError], str]] = {
     # An I/O error does not mean that the bytes on the disk are damaged.
     sqlite3.SQLITE_IOERR: (
         StoreUnavailable,
-        "the system could not read or write {place} ({error}). Try again; if it goes on, check the disk and the "
+        "the system could not read or write {place} ({error}). Try again; if this continues, check the disk and the "
         "system log",
     ),
     sqlite3.SQLITE_TOOBIG: (InvalidInput, "a value is larger than {place} can hold"),

@@ -333,7 +333,7 @@ class JobWrites(Jobs, Writer, contract.JobWrites):
     @step("transaction.enqueue")
     def enqueue(self, kind: str, records: Sequence[int] = (0,), data: Sequence[int] = ()) -> int:
         if not all(isinstance(number, int) for number in data):
-            raise InvalidInput("a job carries numbers only; what records say stays in the records")
+            raise InvalidInput("a job holds only numbers; texts stay in the records")
         seq = self.next_seq()
         numbers = dump_json(list(data), "a job's data") if data else None
         self.many(

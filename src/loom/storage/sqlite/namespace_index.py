@@ -145,7 +145,7 @@ class NamespaceIndex:
         state = self._state(connection, TEXT)
         if state.basis and state.basis != TEXT_BASIS:
             raise UnsupportedStore(
-                "this store's index was rebuilt by another version of loom; restart this process with that one"
+                "this store's index was rebuilt by another version of loom; restart this process with that version"
             )
         if state.generation != self._states[TEXT].generation:
             segments = self._load(connection, TEXT, state)

@@ -209,7 +209,7 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
         self, records: Sequence[int], tier: str, node: str, reason: str = "", tokens: Sequence[int] | None = None
     ) -> int:
         if tier == WINDOW:
-            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record comes there by being written")
+            raise InvalidInput(f"{WINDOW} is the window of the newest records; a record enters it when it is written")
         came = TierTotals(self.connection, self.number).enter(
             records, tokens, tier, node, self._last_seq(self.connection) + 1
         )
@@ -236,7 +236,7 @@ class ResidencyWrites(Residency, Writer, contract.ResidencyWrites):
 
     def _moved(self, records: Iterable[int], tier: str, node: str, entered: bool, reason: str) -> int:
         if reason and not reason.isidentifier():
-            raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
+            raise InvalidInput(f"the reason of a move must be a single word, such as superseded, not {reason!r}")
         moved = sorted(records)
         self.many(
             "INSERT INTO moves (seq, namespace, record, node, tier, entered, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -38,15 +38,15 @@ def open_memory(
     notebook: str | Path | None = None,
     **options: Unpack[OpenOptions],
 ) -> Memory:
-    """Open a memory. Without a path it lives in this process only.
+    """Open a memory. Without a path it exists only in this process.
 
     Settings not given here come from the environment (`LOOM_*`), a TOML file, the memory file, or the profile, in
     that order. The file holds the settings that all processes must share; giving other values raises
     `SettingsConflict`, unless `reconfigure` is True. The options are those of `OpenOptions`.
 
     `notebook` is a folder with Markdown files that show this memory: see `memory.notebook`. Without a path, the
-    memory lies in that folder; with the profile `minimal` it lives in this process, and the folder has the compact
-    memory alone.
+    memory lies in that folder; with the profile `minimal` it exists only in this process, and the folder holds only
+    the compact memory.
     """
     if notebook is None:
         return Memory(node_id, store=path, **options)
@@ -61,7 +61,7 @@ def open_memory(
 
 
 def _is_minimal(profile: str | None) -> bool:
-    """Return whether the given profile, or the one that the settings choose, is one of minimal mode."""
+    """Return whether the given profile, or the one that the settings choose, is a profile of minimal mode."""
     name = load_settings().profile if profile is None else profile
     return name in PROFILES and PROFILES[name].minimal_mode
 

@@ -1,4 +1,4 @@
-"""The progress of a long operation: the code that does the work reports it, and a surface listens and shows it.
+"""The progress of a long operation: the code that does the work reports it, and a listener shows it.
 
 Reports reach the listener of the calling context. Without a listener, a report costs one look-up and no total is
 counted.

@@ -969,7 +969,7 @@ class _Transaction(_Reads, _Rows, Transaction):
 
     def _moved(self, records: Iterable[int], tier: str, node: str, entered: bool, reason: str) -> int:
         if reason and not reason.isidentifier():
-            raise InvalidInput(f"the reason of a move is one word of ours, such as superseded, not {reason!r}")
+            raise InvalidInput(f"the reason of a move must be a single word, such as superseded, not {reason!r}")
         moved = sorted(records)
         self._changed.moves += [_Move(self._next(), record, node, tier, entered, reason) for record in moved]
         return len(moved)

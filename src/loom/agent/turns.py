@@ -40,7 +40,7 @@ class Opening(NamedTuple):
 
 
 class Conversation(Protocol):
-    """The source of a run's prompt, and the keeper of its turns. Its methods block."""
+    """The source of a run's prompt and the store of its turns. Its methods block."""
 
     def keep(self, task: Task) -> None:
         """Keep a turn. When this returns, the turn is durable."""

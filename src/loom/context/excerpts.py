@@ -32,8 +32,8 @@ _MOST_PASSAGES = 512
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """A part of a text: the numbers of the passages shown, from 1, and the number of all. `is_whole` says of each
-    shown passage whether it is complete."""
+    """A part of a text: the numbers of the passages shown, from 1, and the number of all. `is_whole` is
+    False if only a part of a passage is shown."""
 
     text: str
     shown: tuple[int, ...]

@@ -76,7 +76,7 @@ _SHARES = ("l1", "l2", "l3_l4", "instructions", "other")
 # The size of the shortest turn with its message frame.
 _TURN_TOKENS = 5
 _TURN_FRAME = 4
-# The most steps of an agent that are read between the oldest turn at hand and the user's turn before it.
+# The most steps of an agent that are read between the oldest turn in the window and the user's turn before it.
 _MOST_STEPS = 16
 # The tasks among this many newest records are compared by their current value.
 _EVENTS = 64
@@ -122,7 +122,7 @@ _SAMPLE = 32
 class ContextSource(Protocol):
     """Offers candidates for a prompt, best first. `get_context` may be a coroutine.
 
-    `share` names its part of the budget: l1, l2, l3_l4, instructions or other. A `local` source reads data at hand
+    `share` names its part of the budget: l1, l2, l3_l4, instructions or other. A `local` source reads local data
     and is asked in the calling thread; every other source has its own thread and a time limit. Local sources of one
     `memory` read one snapshot of it and are told of their uses together. `after` names local sources that are asked
     first, if present, because this source uses their findings.

@@ -70,7 +70,7 @@ def answer_event(
         return replace(report, took_ms=took, **more)
 
     def give_up() -> None:
-        _log(path, told(error=f"the time limit of {limit:g} s was reached; the next hook goes on"))
+        _log(path, told(error=f"the time limit of {limit:g} s was reached; the next hook continues"))
         end(0)
 
     watch = threading.Timer(limit, give_up)

@@ -33,12 +33,12 @@ _MOST_WORDS: Final = 8
 class State:
     """The state of a subject, as one clause gives it.
 
-    `subject` are the words that name it; `head` is the main noun ("limit" of "the limit for uploads"). `sort` is the
-    sort of the value: "date", "number" (with its `unit`), "status", "name", "kind" ("a nurse"), "manner" (another
+    `subject` holds the words that name it; `head` is the main noun ("limit" of "the limit for uploads"). `sort` is
+    the sort of the value: "date", "number" (with its `unit`), "status", "name", "kind" ("a nurse"), "manner" (another
     adjective) or "phrase". `groups` are the scales of a status or colour; two values on one scale exclude each other.
-    `renewed` is True if the clause itself says that the value is new (now, changed to, 现在, 改成), and `definite` if
-    the subject is one known thing ("the server", not "Ana" or "I"). `proper` is True if the value is one proper name
-    or identifier (heron-2, PostgreSQL).
+    `renewed` is True if the clause itself says that the value is new (now, changed to, 现在, 改成), and `definite` if the
+    subject is one known thing ("the server", not "Ana" or "I"). `proper` is True if the value is one proper name or
+    identifier (heron-2, PostgreSQL).
     """
 
     subject: frozenset[str]
@@ -103,7 +103,7 @@ def state_in(clause: str, speaker: str | None = None) -> State | None:
 
 
 def _at_home(said: str, speaker: str, chinese: bool, *, renewed: bool) -> State | None:
-    """The place where somebody lives or works, in any wording."""
+    """The place where a person lives or works, in any wording."""
     home = home_in(said, chinese)
     if home is None or home.attribute == WORKS_AS or not (chinese or home.value[0].isupper()):
         return None

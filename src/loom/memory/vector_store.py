@@ -142,7 +142,7 @@ def _unit(vector: npt.ArrayLike) -> Vector:
         with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused below
             values = np.asarray(vector, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("a vector is a flat list of numbers") from None
+        raise InvalidInput("a vector must be a flat list of numbers") from None
     if values.ndim != 1 or not len(values):
         raise InvalidInput(f"a vector must be a flat list of numbers, not of shape {values.shape}")
     length = float(np.sqrt(np.einsum("i,i->", values, values, dtype=np.float64)))

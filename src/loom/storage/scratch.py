@@ -71,7 +71,7 @@ class Scratch:
 
     def unlink(self) -> None:
         """Unlink the file, so that it is gone once it is closed or the process is killed."""
-        with disk_errors(f"{self._place} cannot be given up"):
+        with disk_errors(f"{self._place} cannot be deleted"):
             self._place.unlink()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The monitor: six measures of a memory, each with a target and an alarm, and an event when one is missed.
 
 Nothing here reads a store or a clock. Callers report latencies with `observe` and shares with `gauge`. A measure is
-judged once it has enough observations. A level that gets worse is an event, once; the next one comes only after the
+judged once it has enough observations. A level that gets worse is published once, and again only after the
 measure was clearly better.
 """
 
@@ -41,7 +41,7 @@ class Measure(StrEnum):
     FOCUS_UTILISATION = "focus_utilisation"
     """The tokens of the last prompt as a share of its budget."""
     WORKING_HIT_RATE = "working_hit_rate"
-    """The share of uses whose record was at hand."""
+    """The share of uses whose record was in the working or the recent tier."""
     ARCHIVE_COMPRESSION = "archive_compression"
     """The tokens that the archive saves, as a share of the tokens of its originals."""
     RAG_LATENCY_MS = "rag_latency_ms"
@@ -63,7 +63,7 @@ _LEVELS = tuple(Level)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The target and the alarm of a measure; between the two it is a warning.
+    """The target and the alarm of a measure; between the two, the level is a warning.
 
     A value equal to the target misses it, and a value equal to the alarm is still a warning. A latency is its
     `percent` percentile. `judged_from` observations are enough that one outlier lies beyond the percentile.

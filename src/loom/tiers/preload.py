@@ -25,7 +25,7 @@ _SESSIONS = 64
 _DECAY = 0.9
 # Uses without success that a new successor starts with, so that one coincidence does not make a pattern.
 _DOUBT = 1.0
-# The continuation in the log halves in about seventy uses, and begins as unlikely.
+# The weight of past continuations in the log halves in about seventy uses. At first, a continuation is unlikely.
 _FORGET = 0.99
 _FOLLOWS_DOUBT = 20.0
 
@@ -63,7 +63,7 @@ class AccessPattern:
         self._uses = 0.0
 
     def record_use(self, record: int, session: str | None = None) -> None:
-        """Take in the use of a record in a session. An immediate repetition says nothing about others."""
+        """Record the use of a record in a session. An immediate repetition says nothing about others."""
         recent = self._recent.setdefault(session, deque(maxlen=_BEFORE))
         self._recent.move_to_end(session)
         if len(self._recent) > _SESSIONS:

@@ -36,9 +36,9 @@ class State:
     `subject` holds the words that name it; `head` is the main noun ("limit" of "the limit for uploads"). `sort` is
     the sort of the value: "date", "number" (with its `unit`), "status", "name", "kind" ("a nurse"), "manner" (another
     adjective) or "phrase". `groups` are the scales of a status or colour; two values on one scale exclude each other.
-    `renewed` is True if the clause itself says that the value is new (now, changed to, 现在, 改成), and `definite` if the
-    subject is one known thing ("the server", not "Ana" or "I"). `proper` is True if the value is one proper name or
-    identifier (heron-2, PostgreSQL).
+    `renewed` is True if the clause itself says that the value is new (now, changed to, 现在, 改成), and `definite` if
+    the subject is one known thing ("the server", not "Ana" or "I"). `proper` is True if the value is one proper name
+    or identifier (heron-2, PostgreSQL).
     """
 
     subject: frozenset[str]

@@ -1,8 +1,8 @@
 """Deferred counting: the tokens of a record that was written without a count.
 
-A writer need not count. If it gives `AtMost(most)` as the count, the row's `tokens` holds `~most`, a negative number. The
-worker later counts many records in a row and stores the counts (`loom.storage.sqlite.maintenance`). Readers
-use `TOKENS`, which counts such a row at once, so every reader sees the same count.
+A writer need not count. If it gives `AtMost(most)` as the count, the row's `tokens` holds `~most`, a negative number.
+The worker later counts many records in a row and stores the counts (`loom.storage.sqlite.maintenance`). Readers use
+`TOKENS`, which counts such a row at once, so every reader sees the same count.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python -m benchmarks.rooms [--records 400] [--package PATH] [--json] [--save]
 
-For each verb, once everything is warm: the calls of Python functions of the package, the rooms that they enter, and
-the crossings between rooms. A room is a folder of the package, and each module beside the folders is one. A call from
-one room into another is a crossing, and so is the return: storage -> memory -> storage counts two. SQL statements are
-counted as well. Counts, not seconds: they are the same on every machine. `--package` measures another source tree,
-such as an earlier version, in the same way.
+For each verb, once everything is warm: the calls of Python functions of the package, the components that they enter,
+and the crossings between components. A component is a folder of the package or a module beside the folders. A call
+from one component into another is a crossing, and so is the return: storage -> memory -> storage counts two. SQL
+statements are counted as well. Counts, not seconds: they are the same on every machine. `--package` measures another
+source tree, such as an earlier version, in the same way.
 """
 
 from __future__ import annotations

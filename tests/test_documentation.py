@@ -330,9 +330,9 @@ def table(document: Path, first_column: str) -> dict[str, list[str]]:
     raise AssertionError(f"{relative(document)} has no table that begins with {first_column!r}")
 
 
-def test_the_table_of_rooms_has_every_package() -> None:
+def test_the_table_of_components_has_every_package() -> None:
     packages = {f"loom.{path.parent.name}" for path in (ROOT / "src" / "loom").glob("*/__init__.py")}
-    assert set(table(ARCHITECTURE, "room")) == packages
+    assert set(table(ARCHITECTURE, "component")) == packages
 
 
 def test_the_order_of_imports_is_that_of_the_contract() -> None:

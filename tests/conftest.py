@@ -34,8 +34,10 @@ SURFACES = {
     "mcp_server": "MCP",
     "notebook": "notebook",
     "operations": "shell",
+    "test_contributing.py": "documents",
     "test_documentation.py": "documents",
     "test_project_files.py": "documents",
+    "test_upgrading.py": "documents",
 }
 """The folders and files of tests that are about a surface; the others are about the core."""
 

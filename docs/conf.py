@@ -31,6 +31,8 @@ release = version = loom.__version__
 extensions = ["myst_parser"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_static_path = ["style"]
+html_css_files = ["wide.css"]
 html_title = f"loom {release}"
 html_show_sourcelink = False
 html_copy_source = False

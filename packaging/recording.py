@@ -27,7 +27,7 @@ COMMANDS = (
     'loom recall "Which OAuth flow did we choose?" --limit 1',
     'loom recall "发票的编号是多少？" --limit 1',
     "loom forget flow",
-    "loom list --json | head -4",
+    "loom list",
 )
 
 

@@ -94,12 +94,15 @@ def test_no_value_is_chosen_on_the_set_that_was_held_back() -> None:
     assert chosen(kinds, SPEAKER, "own") == "0.35"
 
 
-def test_a_rule_that_loses_beyond_the_interval_is_counted_and_named() -> None:
+def test_a_rule_that_loses_beyond_the_interval_is_named() -> None:
     better = {"0.35": [[2.0, 1.0, 3.0], [0.5, -1.0, 2.0]]}
     worse = {"0.35": [[-1.0, -2.0, 1.0], [-2.0, -3.0, -1.0]]}
     means = {"0.35": [1.0, 1.0]}
     found = tables({"one": measured(means, better), "two": measured(means, worse)}, [SPEAKER])
-    assert [row[:5] for row in found["kinds"][1:]] == [["one", "20", "1", "0", "0"], ["two", "20", "0", "0", "1"]]
+    assert [row[:4] for row in found["kinds"][1:]] == [
+        ["one", "1", "0", "none"],
+        ["two", "0", "0", "weight of speaker (prompts)"],
+    ]
     assert found["recall"][1][3:] == ["0.35: +2.0 (+1.0 to +3.0)", "0.35: -1.0 (-2.0 to +1.0)"]
     assert found["prompts"][1][4] == "0.35: -2.0 (-3.0 to -1.0, loses)"
 

@@ -338,34 +338,32 @@ def save_kinds(
     """Save these kinds with the saved ones of others, and the tables of all of them."""
     known = saved_kinds(folder) | {name: {"kind": name, **measured} for name, measured in kinds.items()}
     known = {name: known[name] for name in KINDS if name in known}
-    figures = {"kinds": list(known.values()), "tables": tables(known, rules) if len(known) > 1 else {}}
+    figures: dict[str, Any] = {"kinds": list(known.values())}
+    if len(known) > 1:
+        figures |= {"tables": tables(known, rules), "effects": _effects(known, rules)}
     command = [*without_option(arguments, "--sets"), "--sets", *(name for kind in known for name in KINDS[kind])]
     save(_NAME, command, figures, folder=folder)
 
 
-_BEYOND, _WITHIN, _BELOW = "gains", "within", "loses"
+_MEASURED = ("recall@10", "prompts")
+_AT_ONCE = tuple(f"all at once, {one}" for one in _MEASURED)
 
 
 def tables(kinds: Mapping[str, Any], rules: Sequence[Rule] = RULES) -> dict[str, list[list[str]]]:
     """The tables for the documents: of each kind left out, and of each rule."""
-    by_kind = [
-        [
-            "left out",
-            "questions",
-            "gain",
-            "within the interval",
-            "lose",
-            "all values at once, recall@10",
-            "in prompts",
-        ]
-    ]
+    by_kind = [["left out", "rules that gain", "within the interval", "rules that lose", *_AT_ONCE]]
     for kind, measured in kinds.items():
-        verdicts = [_verdict(measured, rule, chosen(kinds, rule, kind)) for rule in rules]
-        counts = [str(verdicts.count(one)) for one in (_BEYOND, _WITHIN, _BELOW)]
-        at_once = [_spoken(gain) for gain in measured.get("together", [])] or ["", ""]
-        asked = f"{sum(count for count, _ in measured['questions'].values()):,}"
-        by_kind.append([kind, asked, *counts, *at_once])
-    header = ["rule", "off", "value", *kinds]
+        gains = {rule.name: measured["rules"][rule.name][chosen(kinds, rule, kind)]["gains"] for rule in rules}
+        lose = {
+            name: [of for of, (_, _, high) in zip(_MEASURED, both, strict=True) if high < 0.0]
+            for name, both in gains.items()
+        }
+        named = ", ".join(f"{name} ({', '.join(of)})" for name, of in lose.items() if of)
+        gaining = [name for name, both in gains.items() if not lose[name] and any(low > 0.0 for _, low, _ in both)]
+        within = len(gains) - len(gaining) - sum(map(bool, lose.values()))
+        at_once = [_spoken(gain) for gain in measured.get("together", [])] or [""] * len(_AT_ONCE)
+        by_kind.append([kind, str(len(gaining)), str(within), named or "none", *at_once])
+    header = ["rule", "off", "package", *kinds]
     rows: tuple[list[list[str]], ...] = ([header], [header])
     for rule in rules:
         values = {kind: chosen(kinds, rule, kind) for kind in kinds}
@@ -378,12 +376,19 @@ def tables(kinds: Mapping[str, Any], rules: Sequence[Rule] = RULES) -> dict[str,
     return {"kinds": by_kind, "recall": rows[0], "prompts": rows[1]}
 
 
-def _verdict(measured: Mapping[str, Any], rule: Rule, value: str) -> str:
-    """Whether a value loses against the rule switched off in recall@10 or in prompts, or gains."""
-    gains = measured["rules"][rule.name][value]["gains"]
-    if any(high < 0.0 for _, _, high in gains):
-        return _BELOW
-    return _BEYOND if any(low > 0.0 for _, low, _ in gains) else _WITHIN
+def _effects(kinds: Mapping[str, Any], rules: Sequence[Rule]) -> dict[str, int]:
+    """The number of effects on the kinds left out that differ from zero, and of those beyond the interval."""
+    effects = [
+        gain
+        for kind, measured in kinds.items()
+        for rule in rules
+        for gain in measured["rules"][rule.name][chosen(kinds, rule, kind)]["gains"]
+        if any(gain)
+    ]
+    above, below = (
+        sum(beyond) for beyond in ((low > 0.0 for _, low, _ in effects), (high < 0.0 for _, _, high in effects))
+    )
+    return {"all": len(effects), "above": above, "below": below}
 
 
 def _spoken(gain: Sequence[float]) -> str:

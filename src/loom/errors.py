@@ -22,7 +22,7 @@
     │   ├── CorruptStore               damaged content; names it and says what to do
     │   ├── UnsupportedStore           written by a newer version, or on a network file system
     │   ├── StoreUnavailable           missing, not readable or not writable
-    │   ├── StoreFull                  no room on the disk
+    │   ├── StoreFull                  no space on the disk
     │   └── StoreBusy                  another writer held the file for too long
     ├── SnapshotError                  a snapshot that is damaged, forged or does not belong; nothing was changed
     ├── EmbeddingError                 an embedder failed or is missing

@@ -26,7 +26,7 @@ __all__ = ["ALL_TOOLS", "MemoryTools", "context_tools", "index_context_tools", "
 
 Json = dict[str, Any]
 
-# The first key of every list, by which a stored answer is recognised, whole or cut off.
+# The first key of every list, by which a stored answer is recognised, whole or truncated.
 _SOURCE: Json = {FROM_MEMORY[0]: FROM_MEMORY[1]}
 
 ALL_TOOLS = (

@@ -147,8 +147,8 @@ def _agreed(operation: Operation, preview: Forgotten, asked: argparse.Namespace)
     print_answer(preview, sys.stderr)
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"{operation.name} with a filter asks for confirmation, but there is no terminal: add --yes to go on, or "
-            "--preview to only show the memories"
+            f"{operation.name} with a filter asks for confirmation, but there is no terminal: add --yes to continue, "
+            "or --preview to only show the memories"
         )
     print("Forget them for good? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().casefold() in ("y", "yes"):

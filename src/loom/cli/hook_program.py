@@ -45,7 +45,7 @@ def kept_of_project(folder: Path, session: str | None, everything: bool, agreed:
     hooks = tuple(map(HookRun.of, reports))
     if (session or everything) and not agreed:
         raise InvalidInput(
-            "forgetting is permanent: add --yes to go on, or omit the option to only show the sessions"
+            "forgetting is permanent: add --yes to continue, or omit the option to only show the sessions"
         )
     # With the folder, `loom import --store` can create the file before the first hook does.
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

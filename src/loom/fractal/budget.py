@@ -256,7 +256,7 @@ class BudgetTracker(Closing):
             return amount
 
     def settle_tokens(self, reserved: int, used: int) -> None:
-        """Replace an amount from `reserve_tokens` by the amount used.
+        """Replace an amount from `reserve_tokens` with the amount used.
 
         More than was reserved is recorded as far as the budget has any left. The deadline may have passed and the
         account may be closed: what was not used then goes back to the nearest open account above.

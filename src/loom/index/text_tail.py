@@ -26,7 +26,8 @@ _EMPTY = TailPostings(0, 0, np.empty(0, dtype=np.int64), _NOTHING, _NOTHING, _NO
 class TextTail:
     """Postings of the records that no segment holds yet. Safe for use by several threads.
 
-    Leading slots of removed documents are freed once they are all slots, or half of them and at least `trim_from`.
+    Leading slots of removed documents are freed if no other slots are left, or once they are at least `trim_from`
+    slots and half of all.
     """
 
     def __init__(self, *, trim_from: int = 1_024) -> None:

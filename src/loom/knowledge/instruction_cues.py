@@ -80,7 +80,7 @@ _OFTEN = (
     r"actually |"
     r"always |typically |normally |do |tend to |would |honestly |greatly |highly )*"
 )
-# Words after "I like" that refer to something at hand.
+# Words after "I like" that refer to a particular thing.
 _AT_HAND = (
     r"(?! (?:the\b|this\b|that\b|it\b(?! when)|these\b|those\b|"
     r"your\b|you\b|how (?!\w+ing)|what\b|to (?:know|see|ask|book|thank)\b|both\b))"
@@ -110,7 +110,7 @@ _THINGS = (
     r"(?:(?:all|every|each|any) [\w'-]+(?: [\w'-]+){0,4}?|"
     r"[a-z][\w'-]*(?: [\w'-]+){0,2}?(?<=[a-z])s(?: (?:in|of|for|on|to|from) [\w'-]+(?: [\w'-]+)?)?)"
 )
-# A particular thing: a statement about it holds once.
+# A particular thing: a statement about it applies once.
 _AT_THIS = (
     r"[^,;]*?\b(?:this (?!project|repo|codebase|team|house|company)|that\b|these\b|those\b|here\b|it\b|now\b|above\b|"
     r"below\b|"
@@ -467,7 +467,7 @@ _CHINESE_PREFERENCES: Final = (
 
 
 class Cues:
-    """The patterns of one language: for instructions, for preferences, and for those that hold only once."""
+    """The patterns of one language: for instructions, for preferences, and for those that apply only once."""
 
     def __init__(
         self,

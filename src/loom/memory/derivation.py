@@ -59,7 +59,7 @@ _BATCH = 64
 _JOBS = 16
 # The number of blocks of the archive that one piece of work summarises, in about three seconds.
 _BLOCKS = 64
-# Records whose work was given up are searched among this many.
+# At most this many records whose work was given up are looked up.
 _MOST_LEFT = 1000
 # A correction without a subject ("no, the 27th") is compared with this many facts of its session.
 _CORRECTED_AMONG = 64
@@ -113,7 +113,7 @@ class Derivation:
         self._compactor = compactor
         self._embedder = embedder
         self._compacted_at: float | None = None
-        self._unanswered: dict[int, int] = {}  # how often a model failed at a record, by sequence number
+        self._unanswered: dict[int, int] = {}  # how often a model failed on a record, by sequence number
 
     # -- in the background -----------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Derivation:
     def _set_aside(self, transaction: Transaction, bad: Mapping[int, str], attempts: int = 1) -> None:
         """Queue records for later derivation, one by one. A record that fails too often is set aside."""
         for seq, error in bad.items():
-            log.warning("deriving from record %d failed with %s; the others go on", seq, error)
+            log.warning("deriving from record %d failed with %s; the others continue", seq, error)
             transaction.retry(DERIVE, seq, error, attempts=attempts)
 
     def _renew(self, publish: Publish, changed: Record) -> None:
@@ -234,7 +234,7 @@ class Derivation:
         """Read records in the order of writing, each after the earlier turns of its session.
 
         A record that cannot be read is noted in `bad` with the name of its error. If a model does not answer, return
-        its error and the results so far, unless the model has failed at this record too often.
+        its error and the results so far, unless the model has failed on this record too often.
         """
         read: list[_Read] = []
         said: dict[tuple[str, str], str] = {}

@@ -28,13 +28,13 @@ LanguageModelLike = LanguageModel | Callable[[str], str]
 
 
 def as_language_model(thing: LanguageModelLike) -> LanguageModel:
-    """Return a model as it is, or a function as a model. Its answers that are not text raise `LanguageModelError`."""
+    """Return a model as it is, or a function as a model. An answer that is not text raises `LanguageModelError`."""
     if isinstance(thing, LanguageModel):
         return thing
     if callable(thing):
         return _Function(thing)
     raise InvalidInput(
-        f"a language model is a function from text to text, or has complete(prompt); not {type(thing).__name__}"
+        f"a language model must be a function from text to text, or have complete(prompt), not {type(thing).__name__}"
     )
 
 

@@ -182,7 +182,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Instruction | Non
 
 
 def _branch(text: str, depth: int) -> Branch | None:
-    """Parse the text after IF, with the first THEN, and the first ELSE after it, outside of quotation marks."""
+    """Parse the text after IF. Divides it at the first THEN, and the first ELSE after it, outside quotation marks."""
     bare = _hidden(text)
     then = _THEN.search(bare)
     if then is None:

@@ -361,7 +361,7 @@ def matrix(
 
 @operation(
     _GROUP,
-    "replace a memory by a new version",
+    "replace a memory with a new version",
     guidance=(
         "Correct or extend a memory whose id you know from recall. The earlier version stays in its history. Prefer "
         "this over remembering a contradicting statement."

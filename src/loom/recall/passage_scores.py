@@ -156,7 +156,7 @@ class ScoredByPassages:
 
 
 def by_passages(view: SearchView, found: Candidates, asked: Question, share: float) -> ScoredByPassages:
-    """Replace the words of the best long candidates by those of their best passage.
+    """Replace the words of the best long candidates with those of their best passage.
 
     `share` (0 to 1) is the weight of the passage; the words of the whole record have the rest.
     """

@@ -47,7 +47,7 @@ _WIDEST = 1 << 32
 
 
 def hash_bits(text: str) -> int:
-    """A hash of a text in 64 bits, as a signed number. Tests replace this function by a weak one."""
+    """A hash of a text in 64 bits, as a signed number. Tests replace this function with a weak one."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 

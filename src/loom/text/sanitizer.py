@@ -248,7 +248,7 @@ _KEY_BLOCK_LINES = re.compile(r"(?:(?:\s|\\n|\\r){0,4}[A-Za-z0-9+/=]{16,}+)*+")
 
 
 def _private_keys(text: str) -> Iterator[Mask]:
-    """Find whole blocks, and the available lines of a block that is cut off."""
+    """Find whole blocks, and the available lines of a truncated block."""
     position = 0
     ends = [match.end() for match in _KEY_BLOCK_END.finditer(text)]
     for match in _KEY_BLOCK.finditer(text):

@@ -319,7 +319,7 @@ class Migration:
             self._carry_out(begin, [row])
         except Exception as error:
             pass_on_general(error)
-            log.warning("moving record %d failed with %s; the others go on", row.record, type(error).__name__)
+            log.warning("moving record %d failed with %s; the others continue", row.record, type(error).__name__)
             with begin() as transaction:
                 transaction.retry(self.kind, row.record, type(error).__name__)
 

@@ -780,7 +780,7 @@ class Tiers:
         reason: str,
         rules: TierRules,
     ) -> int:
-        """Move records one tier down, and replace each by a stand-in there. Returns the number that left.
+        """Move records one tier down, and replace each with a stand-in there. Returns the number that left.
 
         A record that cannot be read leaves without a stand-in. From the knowledge tier, records leave to the log
         alone.

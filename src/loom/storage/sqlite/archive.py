@@ -317,7 +317,7 @@ def _rewrite(
     gone: set[int],
     next_number: Callable[[], int],
 ) -> None:
-    """Replace a block by one without some records. A damaged block is emptied, since none of its records is
+    """Replace a block with one that lacks some records. A damaged block is emptied, since none of its records is
     readable."""
     try:
         kept = [text for text in reader.block(connection, number).texts() if text.seq not in gone]

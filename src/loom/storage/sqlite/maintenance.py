@@ -477,7 +477,7 @@ class Maintenance:
             return
         transaction = self.begun(connection)
         for record, error in bad.items():
-            log.warning("%s of record %d failed with %s; the others go on", kind, record, error)
+            log.warning("%s of record %d failed with %s; the others continue", kind, record, error)
             transaction.retry(kind, record, error, attempts=attempts)
         transaction.finish()
 

@@ -1,4 +1,4 @@
-"""The way between a client and a PostgreSQL server, which a test may count, hold and cut."""
+"""A proxy between a client and a PostgreSQL server: a test may count, hold and cut the traffic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READY = ord("Z")
 
 @dataclass
 class _Link:
-    """One connection: the client's socket and the server's, and what the server has begun to say."""
+    """One connection: the client's socket and the server's, and the incomplete message of the server."""
 
     client: socket.socket
     server: socket.socket
@@ -46,7 +46,7 @@ def _target(server: PostgresServer) -> str | tuple[str, int]:
 
 
 class Way:
-    """Forwards what both sides say, and counts the answers of the server."""
+    """Forwards the messages of both sides, and counts the answers of the server."""
 
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         self.folder = folder
@@ -69,7 +69,8 @@ class Way:
         self._loses = True
 
     def cut_at(self, question: bytes, *, answered: bool) -> None:
-        """Close the connection that asks this, instead of forwarding the question or, if `answered`, its answer."""
+        """Close the connection that sends this question, instead of forwarding the question or, if `answered`, its
+        answer."""
         self._cuts_at = question, answered
 
     def fail_over(self) -> None:
@@ -85,7 +86,7 @@ class Way:
         self.lead_to(self._server)
 
     def lead_to(self, server: PostgresServer) -> None:
-        """Lead new connections to another server."""
+        """Direct new connections to another server."""
         self._target = _target(server)
 
     def hold(self, *, new: bool = False) -> None:
@@ -96,7 +97,7 @@ class Way:
                 link.held = True
 
     def release(self) -> None:
-        """Forward again, beginning with what was held."""
+        """Forward again, beginning with the held data."""
         with self._lock:
             self._held = False
             for link in self._links:
@@ -109,7 +110,7 @@ class Way:
             return any(link.held and link.to_server for link in self._links)
 
     def cut_clients(self) -> None:
-        """Close the clients' ends; the server does not hear of it and goes on with what it is doing."""
+        """Close the clients' ends; the server does not notice it and continues its work."""
         with self._lock:
             for link in self._links:
                 with contextlib.suppress(OSError):

@@ -50,7 +50,7 @@ class Programs:
         self.user = "nobody" if os.geteuid() == 0 else None  # the server refuses to run as root
 
     def run(self, name: str, *arguments: str) -> None:
-        """Run a program to its end; raises with what it said where it fails."""
+        """Run a program to its end; raises its output if it fails."""
         done = subprocess.run(
             [str(self.folder / name), *arguments],
             user=self.user,

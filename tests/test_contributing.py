@@ -1,4 +1,4 @@
-"""The how-tos of CONTRIBUTING.md, followed: their changes are made to a copy of the package, which is then used."""
+"""The instructions of CONTRIBUTING.md: their changes are made to a copy of the package, which is then used."""
 
 from __future__ import annotations
 

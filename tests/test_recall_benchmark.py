@@ -192,7 +192,7 @@ def test_recall_beats_plain_full_text_search_on_our_own_chinese_set() -> None:
 
 
 class Counting:
-    """An embedder that counts what it is asked."""
+    """An embedder that counts its questions."""
 
     name = "counting"
     dimensions = 2

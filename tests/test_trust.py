@@ -34,7 +34,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def give_away(monkeypatch: pytest.MonkeyPatch) -> Give:
-    """Make a file another user's: by chown where we may, else by being another user from now on."""
+    """Make a file belong to another user: by chown if permitted, else by pretending to be another user from now
+    on."""
 
     def give(path: Path) -> None:
         if os.geteuid() == 0:

@@ -14,7 +14,7 @@ from loom.fractal import RecursiveBudget
 
 
 def talk(store: str, url: str, first: int, last: int) -> None:
-    """Run turns of one conversation, and say which have ended. Each has the id of its number."""
+    """Run turns of one conversation, and print which have ended. Each has the id of its number."""
     with loom.open(store, node_id="talker", embedder="none") as memory:
         agent = Agent.create(OpenAIChat("scripted", url), memory=memory, prompt_budget=2000)
         for number in range(first, last):
@@ -32,7 +32,7 @@ def question(number: int) -> str:
 
 
 def divide(store: str, url: str, name: str, tokens: int) -> None:
-    """Carry out one task with a tree of agents below this one, and say what it spent and who was asked."""
+    """Carry out one task with a tree of agents below this one, and print its usage and the agents that were asked."""
     with loom.open(store, node_id=name, embedder="none") as memory:
         budget = RecursiveBudget(max_depth=3, max_children=4, token_budget=tokens, tool_budget=400, time_budget=120)
         agent = Agent.create(OpenAIChat("scripted", url), memory=memory, meta_tools=True, budget=budget)

@@ -53,7 +53,7 @@ def weather(city: str) -> str:
 
 
 def words_in(request: Request) -> str:
-    """Everything that a request says."""
+    """The whole text of a request."""
     return json.dumps(request.body, ensure_ascii=False)
 
 

@@ -108,7 +108,7 @@ def _divide(store: Path, model: ScriptedModel, names: list[str], tokens: int) ->
 
 @pytest.mark.parametrize("tokens", [5_000, 20_000, 60_000])
 def test_a_tree_spends_no_more_than_its_root_was_given(tokens: int, tmp_path: Path) -> None:
-    """Too little for 21 nodes: a node without a share says so, and the sum stays within the root's budget."""
+    """Too little for 21 nodes: a node without a share reports this, and the sum stays within the root's budget."""
     store = tmp_path / "tree.loom"
     names = [str(number) for number in range(4)]
     with ScriptedModel([_dividing], repeat=True) as model:

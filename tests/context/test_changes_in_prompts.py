@@ -1,4 +1,4 @@
-"""A prompt says what was said earlier and since when something else holds."""
+"""A prompt contains the earlier statement and the date of the one that replaced it."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def steps(form: str, result: str, content: str = "x") -> list[dict[str, Any]]:
 
 
 def check_calls(context: Context) -> list[dict[str, Any]]:
-    """Every call has its results behind it, and no call is told as text."""
+    """Every call is followed by its results, and no call is converted to text."""
     waiting: list[str] = []
     calls = []
     for message in context:

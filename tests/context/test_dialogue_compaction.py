@@ -122,7 +122,7 @@ def test_the_threshold_is_above_seventy_thousand_tokens() -> None:
 
 
 def test_what_an_earlier_compaction_kept_is_weighed_line_by_line_in_the_next() -> None:
-    """A summary that is summed up as one text loses first what it tells first."""
+    """A summary that is summed up as one text loses its beginning first."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "The error E42 was fixed by replacing the fuse."}]
     for round_ in range(4):
         messages += [

@@ -205,7 +205,7 @@ def test_no_payload_reaches_a_provider_as_a_tag_at_any_level_of_trust(
 
 
 def test_neutralising_takes_time_in_proportion_to_the_text() -> None:
-    """A pattern that tries every division of a run of spaces would not come back from this."""
+    """A pattern that tries every division of a run of spaces would not return from this."""
     for begins in ("<", "</", "<<", "[", "<|", "<system", "[INST", "|"):
         for fills in (" ", "/", "a", "\n", "<", "|", "\t"):
             text = begins + fills * 200_000

@@ -147,7 +147,7 @@ def open_only(path: str, **options: Any) -> None:
 
 
 def back_up(path: str, target: str, count: int) -> None:
-    """Make the same backup again and again while writing; says how many records each has at least."""
+    """Make the same backup again and again while writing; prints the least number of records of each."""
     with open_memory(path) as memory:
         say("open")
         for number in range(count):
@@ -158,7 +158,7 @@ def back_up(path: str, target: str, count: int) -> None:
 
 
 def vacuum(path: str, first: int, count: int, **options: Any) -> None:
-    """Write and forget large texts by turns, and give the space back after each."""
+    """Write and forget large texts alternately, and return the space after each."""
     with open_memory(path, **options) as memory:
         for number in range(first, first + count):
             memory.remember(f"{unique_word(number)} kept", id=f"one-{number}")
@@ -243,7 +243,7 @@ def _listed(answer: Any) -> list[Any]:
 
 
 def read_until_told(path: str, batches: list[str], size: int, **options: Any) -> None:
-    """Recall, list and get without pause until the pipe is closed; says how often, or what was wrong."""
+    """Recall, list and get without pause until the pipe is closed; prints the number of rounds, or the error."""
     told = threading.Event()
 
     def listen() -> None:
@@ -415,7 +415,7 @@ def host(path: str, number: int, hosts: int, threads: int, count: int, **options
 
 
 def claim(path: str, keys: int) -> None:
-    """Try to be the first to write each of some keys; says which were won."""
+    """Try to be the first to write each of some keys; prints the keys that it won."""
     with open_memory(path) as memory:
         say("ready")
         sys.stdin.readline()

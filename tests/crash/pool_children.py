@@ -28,7 +28,7 @@ class PoolChild(Child):
 
 
 async def count(path: str, key: str, writer: str, times: int) -> None:
-    """Add one to a key by compare-and-set, and say which version that made."""
+    """Add one to a key by compare-and-set, and print the new version."""
     with SharedMemoryPool("team", store=path) as pool:
         say("open")
         for _ in range(times):

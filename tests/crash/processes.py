@@ -104,21 +104,21 @@ class Child:
         return lines
 
     def kill(self) -> list[str]:
-        """SIGKILL; what it had written before."""
+        """Send SIGKILL. Returns the lines that the process had written before."""
         self.process.send_signal(signal.SIGKILL)
         lines = self.rest()
         self.process.wait()
         return lines
 
     def wait_for_death(self) -> list[str]:
-        """Wait until it kills itself at the point it was armed with; what it had written before."""
+        """Wait until the process kills itself at its armed point. Returns the lines that it had written before."""
         lines = self.rest()
         code = self.process.wait()
         assert code == -signal.SIGKILL, f"the child ended with {code}, not killed:\n{self.complaints()}"
         return lines
 
     def wait_until_stopped(self) -> None:
-        """Wait until all of it stands still, at the point it was armed with."""
+        """Wait until all of the process is stopped, at its armed point."""
         found = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         assert found is not None
         assert found.si_code == os.CLD_STOPPED, f"the child ended instead of stopping:\n{self.complaints()}"
@@ -132,7 +132,7 @@ class Child:
 
 
 def assert_found(memory: Memory, texts: Mapping[str, str]) -> None:
-    """Each id is got with its text, and recalled first by the first word of it, which nothing else has."""
+    """`get` returns each id with its text, and `recall` finds it first by its first word, which no other text has."""
     place = memory.store.location
     count(written=len({(place, name) for name in texts} - _looked_for))
     _looked_for.update((place, name) for name in texts)

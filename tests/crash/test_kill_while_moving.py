@@ -33,7 +33,8 @@ def nursery() -> Iterator[TierChild]:
 
 
 def killed_at_random(nursery: TierChild, chance: random.Random, **arguments: Any) -> list[int]:
-    """Let a writer get some acknowledgements, go on for some milliseconds, and die; what was acknowledged."""
+    """Let a writer get some acknowledgements, continue for some milliseconds, and die. Returns the acknowledged
+    ids."""
     nursery.send(arguments)
     word, pid = nursery.line().split()
     assert word == "pid"

@@ -22,7 +22,8 @@ LEASE_S = 0.2
 
 
 def kill_at_a_random_moment(child: Child, chance: random.Random, most: int) -> list[str]:
-    """Let it get some acknowledgements, go on for up to some milliseconds, and die; what was acknowledged."""
+    """Let a writer get some acknowledgements, continue for some milliseconds, and die. Returns the acknowledged
+    writes."""
     acknowledged = [child.line() for _ in range(chance.randint(1, most))]
     time.sleep(chance.random() * 0.01)  # chooses the moment; waits for nothing
     return acknowledged + child.kill()

@@ -136,7 +136,7 @@ def write_tasks(path: str, node: str, first: int, count: int, look: bool = True,
 
 
 def poll(path: str) -> None:
-    """Look without pause until the pipe is closed; says how often, or what was wrong."""
+    """Look without pause until the pipe is closed; prints the number of rounds, or the error."""
     told = threading.Event()
 
     def listen() -> None:

@@ -33,7 +33,7 @@ def now(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 class Scripted:
-    """A model that answers what it was told to, and remembers what it was asked."""
+    """A model with prepared answers that stores its prompts."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""The plugins in the real programs, offline: what one session said is in the prompt of the next one."""
+"""The plugins in the real programs, offline: the statements of one session are in the prompt of the next one."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 def elements(data: bytes, chunk: int = 1 << 20, largest: int = 1 << 20) -> list[Any]:
-    """The elements of an array, with errors in the places of what cannot be read."""
+    """The elements of an array, with errors in place of unreadable ones."""
     found: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_reader, "CHUNK", chunk)

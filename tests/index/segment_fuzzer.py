@@ -75,7 +75,7 @@ def prepare(folder: Path) -> None:
 
 
 def parts(content: bytes | bytearray) -> dict[str, range]:
-    """The bytes of a segment file by what they are."""
+    """The bytes of a segment file by their function."""
     end = 16 + int.from_bytes(content[8:12], "little")
     start = -(-end // 64) * 64
     found = {"magic": range(8), "length": range(8, 12), "checksum": range(12, 16), "head": range(16, end)}

@@ -1,4 +1,5 @@
-"""The compiled kernels: present beside a compiler, the same bits as numpy, and no access outside of arrays."""
+"""The compiled kernels: present if there is a compiler, equal to numpy in every bit, without access outside
+arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segment files: what was written is read back, and damage is noticed."""
+"""Segment files: written data is read back, and damage is detected."""
 
 from __future__ import annotations
 

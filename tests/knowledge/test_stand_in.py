@@ -103,7 +103,7 @@ def test_a_long_error_keeps_its_beginning_and_says_that_there_was_more(memory: L
 
 
 def test_a_result_beside_an_error_is_shown_or_marked_as_left_out(memory: LoomMemory) -> None:
-    """Honest: what is not in it is marked."""
+    """A mark shows that a part is left out."""
     record = kept(memory, action="node.error", parameters={"n": 1}, result={"rows": "the first half"}, error="Boom")
     summary = stand_in(record)
     assert "Boom" in summary.text
@@ -226,7 +226,7 @@ def test_the_beginning_of_a_text_is_one_line_and_is_marked_exactly_where_it_is_c
     outcome=st.one_of(st.none(), st.text(max_size=80, alphabet="ok 完成12")),
 )
 def test_it_is_never_much_longer_than_the_original(text: str, outcome: str | None) -> None:
-    """A tier that holds stand-ins must gain by it, whatever the script."""
+    """Stand-ins must save tokens in a tier, whatever the script."""
     task = Task(task_id="t", action="execute", parameters={"content": text}, result=outcome)
     draft = DRAFTER.task(task, None, NO_ATTRIBUTES)
     # The arrow, the colon, and where something is left out its mark and the size.

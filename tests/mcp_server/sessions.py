@@ -47,7 +47,7 @@ def text_of(result: CallToolResult) -> str:
 
 
 class RawServer:
-    """`loom mcp` spoken to line by line, for what no well-behaved client sends."""
+    """`loom mcp`, controlled line by line, for messages that no well-behaved client sends."""
 
     def __init__(self, store: Path, *options: str) -> None:
         self.process = subprocess.Popen(
@@ -89,7 +89,7 @@ class RawServer:
         return self.ask("tools/call", {"name": name, "arguments": arguments})
 
     def close(self) -> tuple[int, bytes]:
-        """End the input; the exit code, and what the server printed beside the protocol."""
+        """End the input. Returns the exit code and the output of the server outside the protocol."""
         output, _ = self.process.communicate(timeout=60)
         return self.process.returncode, output
 

@@ -1,4 +1,5 @@
-"""Messages and texts that no well-behaved client sends: refused with a reason or harmless, and the server goes on."""
+"""Messages and texts that no well-behaved client sends: refused with a reason or harmless, and the server
+continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MEM-001 as far as it is about storage: the recent tier holds within its budget, and has no gaps."""
+"""The storage part of MEM-001: the recent tier stays within its budget, and has no gaps."""
 
 from __future__ import annotations
 

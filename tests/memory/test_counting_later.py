@@ -199,7 +199,7 @@ def test_a_counter_that_others_do_not_have_counts_at_once(place: Path | None) ->
 
 
 def reading(memory: Memory) -> dict[str, Any]:
-    """Everything that a reader sees of the sizes of what is there."""
+    """All sizes that a reader sees."""
     store, manager = memory.store, memory.manager
     records = [*memory.list(limit=1000).records]
     assert records
@@ -601,7 +601,7 @@ def take(step: tuple[Any, ...], later: Memory, at_once: Memory, kept: list[tuple
 
 
 def sums(memory: Memory) -> dict[str, Any]:
-    """The sizes of everything, by what it says: numbers and ids differ."""
+    """The sizes of all records by their texts, since numbers and ids differ."""
     store = memory.store
     records = {record.seq: record for record in store.scan(Filter(history=True), limit=1000).records}
     tiers = {

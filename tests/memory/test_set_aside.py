@@ -1,4 +1,4 @@
-"""A record that background work cannot handle: it is set aside and named, and the work on the others goes on."""
+"""A record that background work cannot handle: it is set aside and named, and the work on the others continues."""
 
 from __future__ import annotations
 

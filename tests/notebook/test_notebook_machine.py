@@ -45,7 +45,7 @@ class NotebookMachine(RuleBasedStateMachine):
         self.ask("open", str(self.folder / "m.loom"))
 
     def ask(self, *said: str) -> Any:
-        """Let the other process do something; what it answers."""
+        """Let the other process carry out a command. Returns its answer."""
         assert self.other.stdin is not None
         assert self.other.stdout is not None
         self.other.stdin.write(f"{json.dumps(said)}\n")

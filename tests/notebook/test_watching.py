@@ -29,7 +29,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
 
 
 class Watch:
-    """A thread that watches; `next` waits for what it has done."""
+    """A thread that watches; `next` waits for its next report."""
 
     def __init__(self, notebook: Notebook) -> None:
         self.stop = Event()

@@ -254,7 +254,7 @@ TestMemoryMachine = MemoryMachine.TestCase
 
 
 class MemoryMachineOnPostgres(MemoryMachine):
-    """Without what is done to files."""
+    """Without operations on files."""
 
     @initialize(embedded=st.booleans(), tail=st.sampled_from([1, 3, 7]))
     def open_it(self, embedded: bool, tail: int) -> None:

@@ -92,7 +92,7 @@ AUDITOR = Auditor()
 
 @pytest.fixture(scope="module", autouse=True)
 def _stop_the_auditor() -> Any:
-    """Also let records return at once, because the usual wait depends on their number."""
+    """Also let records return immediately, because the usual wait depends on their number."""
     restless = {name: dataclasses.replace(one, promotion_rest=0.0) for name, one in loom.settings.PROFILES.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loom.settings, "PROFILES", restless)
@@ -272,7 +272,7 @@ class TierMachine(RuleBasedStateMachine):
         tier: str | None,
         task: dict[str, Any] | None = None,
     ) -> dict[str, str]:
-        """Note what was written; the tiers that the new version must have come to: at most one, beside L1."""
+        """Note a write. Returns the tiers that the new version must have entered: at most one, in addition to L1."""
         node, rules = handle.node_id, self.held[handle.node_id]
         old = self.items.get(id)
         record = handle.store.history(id)[old.version if old else 0]
@@ -293,7 +293,7 @@ class TierMachine(RuleBasedStateMachine):
         return self._target(new, short, node, tier)
 
     def _target(self, item: Item, short: int, node: str, tier: str | None) -> dict[str, str]:
-        """Where an item comes to beside L1, with a stand-in of `short` tokens where that must be."""
+        """The tier, beside L1, that an item enters, with a stand-in of `short` tokens if it is needed."""
         rules = self.held[node]
         wants_working = tier == "l2" or (tier in (None, "l1") and rules.admits(item.importance))
         if wants_working and item.tokens <= rules.largest("l2"):
@@ -373,7 +373,7 @@ class TierMachine(RuleBasedStateMachine):
 
     @rule(handle=HANDLES, place=st.integers(0, 200), tier=st.sampled_from([None, None, "l2", "l3", "l4"]))
     def add_the_same_task_again(self, handle: str, place: int, tier: str | None) -> None:
-        """Nothing, unless another tier is asked for, or another node hears of it for the first time."""
+        """Nothing, unless another tier is requested, or the record is new to another node."""
         tasks = sorted(id for id, item in self.items.items() if item.task is not None)
         if not tasks:
             return
@@ -695,7 +695,7 @@ class TierMachine(RuleBasedStateMachine):
     def _check_books(
         self, audit: dict[str, Any], by_seq: dict[int, Item]
     ) -> dict[str, dict[str, list[tuple[Item, int]]]]:
-        """Budgets hold, totals are sums, and only current records are anywhere; who is where."""
+        """Budgets hold, totals are sums, and only current records are in tiers. Returns the tiers of each record."""
         stored = {(node, key): json.loads(value) for node, key, value in audit["settings"]}
         members: dict[str, dict[str, list[tuple[Item, int]]]] = {
             node: {tier: [] for tier in TIERS[1:]} for node in self.held
@@ -778,7 +778,7 @@ class TierMachine(RuleBasedStateMachine):
                 assert max(item.importance for item in left) <= min(worth)
 
     def _check_where_they_went(self, node: str, what: str, current: list[tuple[Item, str, int]]) -> None:
-        """What had no room goes on to the next tier that is large enough for its stand-in."""
+        """A record without room moves to the next tier that is large enough for its stand-in."""
         rules = self.held[node]
         if what == "clear":
             return
@@ -815,7 +815,7 @@ class TierMachine(RuleBasedStateMachine):
             assert str(item.tokens) in receipt.note.replace(",", "")
 
     def _check_what_the_tiers_give(self, node: str, members: dict[str, list[tuple[Item, int]]]) -> None:
-        """Each tier gives what it claims to hold, at the size that it counts."""
+        """Each tier returns the records that it claims to hold, with the counted sizes."""
         handle = self.child if node == CHILD else self.second if self.steps % 2 else self.memory.manager
         window = self._window(node)[::-1]
         tasks = handle.get_l1_tasks()

@@ -1,4 +1,4 @@
-"""Long memories are scored by their best passage, and hits say which it is."""
+"""Long memories are scored by their best passage, and hits name it."""
 
 from __future__ import annotations
 

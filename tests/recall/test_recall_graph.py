@@ -37,7 +37,7 @@ NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)
 
 
 class Topics:
-    """An embedder that knows a few topics by a word, and nothing else."""
+    """An embedder that knows only a few topics, each by one word."""
 
     name = "topics"
     dimensions = 8

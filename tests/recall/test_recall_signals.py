@@ -504,7 +504,7 @@ def test_a_filter_admits_the_same_by_recall_and_by_listing(memory: Memory) -> No
 
 
 class Contrary:
-    """An embedder to which a question is like everything but what holds its words."""
+    """An embedder for which a question is similar to all texts except those with its words."""
 
     name = "contrary"
     dimensions = 2

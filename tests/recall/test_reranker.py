@@ -1,4 +1,4 @@
-"""One order over all tiers: the four signals, their weights, and what each score is made of."""
+"""One order over all tiers: the four signals, their weights, and the parts of each score."""
 
 from __future__ import annotations
 

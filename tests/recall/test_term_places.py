@@ -1,4 +1,4 @@
-"""Looking for terms in several texts at once finds what a search in each text finds."""
+"""A search for terms in several texts at once finds the same as a search in each text."""
 
 from __future__ import annotations
 

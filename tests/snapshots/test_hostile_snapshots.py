@@ -47,7 +47,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(path: Path, match: str = "nothing was changed") -> None:
-    """Neither a new store nor an open one takes it, and nothing of it is left anywhere."""
+    """Neither a new store nor an open one accepts it, and nothing of it remains."""
     target = path.parent / "new.loom"
     before = set(path.parent.iterdir())
     with pytest.raises(SnapshotError, match=match):

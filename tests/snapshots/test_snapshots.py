@@ -295,7 +295,7 @@ def test_a_damaged_record_is_not_carried_on(tmp_path: Path) -> None:
 
 
 def chain_of(folder: Path) -> tuple[list[Path], list[dict[str, list[tuple[object, ...]]]]]:
-    """Three snapshots, each continuing the one before, and what the store held at each."""
+    """Three snapshots, each continuing the one before, and the contents of the store at each."""
     files: list[Path] = []
     states = []
     with opened_store(folder / "a.loom") as store:

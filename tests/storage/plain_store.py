@@ -1,8 +1,8 @@
 """A second backend of the storage contract, deliberately simple: dicts in memory, no SQL.
 
-Every commit replaces the state of a namespace with a changed copy. A reader takes the current state, so it never waits,
-and the state that it read cannot change meanwhile. The code is slow and simple: it shows that the contract is enough
-for the layers above, and is the shortest description of a backend's duties.
+Every commit replaces the state of a namespace with a changed copy. A reader takes the current state, so it never
+waits, and the state that it read cannot change meanwhile. The code is slow and simple: it shows that the contract is
+enough for the layers above, and is the shortest description of a backend's duties.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def outside(path: Path, *statements: str | tuple[str, Sequence[Any]]) -> list[An
 
 
 def stored_texts(path: Path) -> Iterator[bytes]:
-    """Everything that blocks hold when they are opened."""
+    """The contents of all blocks."""
     for number, raw_bytes, data in outside(path, "SELECT number, raw_bytes, data FROM blocks WHERE records > 0"):
         payload = zstd.decompress(bytes.fromhex(data), zstd_dict=shipped())
         assert len(payload) == raw_bytes, number
@@ -517,7 +517,7 @@ store.close()
 
 
 class Archiver:
-    """Another process that archives when it is told to."""
+    """Another process that archives on request."""
 
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen(
@@ -589,7 +589,7 @@ def test_two_processes_that_archive_at_once_archive_each_record_once(store: Sqli
 
 @pytest.fixture
 def archived(path: Path) -> tuple[Path, list[tuple[int, list[str]]]]:
-    """A closed store with three blocks or more, and what is in each."""
+    """A closed store with three blocks or more, and the contents of each."""
     store = opened(path)
     put(store, notes(400))
     store.archive()

@@ -55,7 +55,7 @@ def digest(path: Path) -> str:
 
 
 def filled(path: Path, count: int = 30, **settings: Any) -> dict[str, str]:
-    """A closed store with some records; what each id says."""
+    """A closed store with some records, and the text of each id."""
     texts = {f"id{number}": f"note {number} about harbours " + "x" * (number * 37 % 900) for number in range(count)}
     settings.setdefault("embedder", "none")
     with loom.open(path, **settings) as memory:
@@ -846,7 +846,7 @@ def test_a_vector_of_another_length_is_refused(tmp_path: Path) -> None:
 
 
 class _Liar(FakeEmbedder):
-    """Says 16 dimensions and answers with 15."""
+    """States 16 dimensions and answers with 15."""
 
     def embed_batch(self, texts: Any) -> Any:
         return np.ones((len(texts), 15), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Files are for their owner alone under any umask, unless the user says otherwise."""
+"""Only its owner may read a file, under any umask, unless the user says otherwise."""
 
 from __future__ import annotations
 

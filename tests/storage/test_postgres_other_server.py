@@ -45,7 +45,7 @@ def primary(programs: Programs) -> Iterator[OwnServer]:
 
 @pytest.fixture
 def on_the_way(primary: OwnServer, tmp_path: Path) -> Iterator[tuple[Memory, Way, str]]:
-    """A memory on the first server, the way to it, and the name of its schema."""
+    """A memory on the first server, the proxy before the server, and the name of its schema."""
     with way_to(primary, tmp_path / "way") as (server, way):
         url = server.store_url(tmp_path)
         with loom.open(url, embedder="none", derive=False) as memory:

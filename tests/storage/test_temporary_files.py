@@ -104,7 +104,7 @@ def test_files_of_dead_processes_are_swept_with_their_logs_and_no_others(tmp_pat
 
 
 def test_a_file_whose_writer_holds_its_lock_is_left_alone_though_its_process_is_not_seen(tmp_path: Path) -> None:
-    """As of a process in another container."""
+    """Like a file of a process in another container."""
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     copy = tmp_path / f".copy.loom.{dead.pid}-{new_id()}.tmp"

@@ -1,4 +1,5 @@
-"""Several processes on one file: nothing lost, nothing seen by halves, compare-and-set with one winner."""
+"""Several processes on one file: nothing is lost, no half-finished write is seen, and compare-and-set has one
+winner."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def test_what_is_cold_is_refused_with_its_score(memory: LoomMemory) -> None:
 
 
 def test_relevance_to_the_present_work_decides_what_one_use_does_not() -> None:
-    """With vectors, one use of a record among much used ones is not enough; being about the present work helps."""
+    """With vectors, one use of a record among often used ones is not enough; relevance to the present work helps."""
     with memory_at(profile="lcr", embedder=FakeEmbedder(dimensions=16)) as memory:
         say(memory, range(30))
         memory.store.flush()

@@ -1,6 +1,6 @@
 """Writes v1.loom: a store of format 1 with something of everything in it. Run once, when the format was new.
 
-The file it wrote is kept beside it and must open for ever; do not run this again with a later format.
+The file it wrote is kept beside it and must always open; do not run this again with a later format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes v2.loom: a store of format 2, with tiers. Run once, when the format was new.
 
-The file it wrote is kept beside it and must open for ever; do not run this again with a later format. What is in
+The file it wrote is kept beside it and must always open; do not run this again with a later format. What is in
 the namespace `default` is the same as in v1.loom; `tiers` holds what format 2 added.
 """
 

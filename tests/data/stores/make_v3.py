@@ -1,6 +1,6 @@
 """Writes v3.loom: a store of format 3, with an archive and with derived records. Run once, when the format was new.
 
-The file it wrote is kept beside it and must open for ever; do not run this again with a later format. The namespaces
+The file it wrote is kept beside it and must always open; do not run this again with a later format. The namespaces
 `default` and `tiers` hold the same as in v2.loom; `knowledge` holds what format 3 added.
 """
 

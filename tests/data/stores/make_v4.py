@@ -1,6 +1,6 @@
 """Writes v4.loom: a store of format 4, with records whose tokens are not counted yet. Run once, when it was new.
 
-The file it wrote is kept beside it and must open for ever; do not run this again with a later format. The namespaces
+The file it wrote is kept beside it and must always open; do not run this again with a later format. The namespaces
 `default`, `tiers` and `knowledge` hold the same as in v3.loom; `waiting` holds what format 4 added.
 """
 

@@ -1,6 +1,6 @@
 """Writes v5.loom: a store of format 5, where edges and pins know records by number. Run once, when it was new.
 
-The file it wrote is kept beside it and must open for ever; do not run this again with a later format. The namespaces
+The file it wrote is kept beside it and must always open; do not run this again with a later format. The namespaces
 `default`, `tiers`, `knowledge` and `waiting` hold the same as in v4.loom; `named` holds what format 5 added.
 """
 

@@ -1,6 +1,6 @@
 """Writes v6.loom: a store of format 6, where blocks have the dictionary of the package. Run once, when it was new.
 
-The file it wrote is kept beside it and must open for ever; do not run this again with a later format. It holds the
+The file it wrote is kept beside it and must always open; do not run this again with a later format. It holds the
 same as v5.loom.
 """
 

@@ -211,7 +211,7 @@ def _importance(fact: Fact) -> float:
 
 
 def _by_importance(fact: Fact) -> tuple[bool, float, float, float, str]:
-    """The sort key: facts that hold first, then importance, confidence, the newest, the id."""
+    """The sort key: valid facts first, then importance, confidence, the newest, the id."""
     return (
         fact.superseded_at is not None,
         -_importance(fact),

@@ -141,7 +141,7 @@ class SharedMemoryPool(Closing):
             try:
                 return await self.write(key, change(content), writer_id, expected_version=version, metadata=metadata)
             except VersionConflictError:
-                # Each waits a different time, so that writers that collided separate.
+                # Each waits for a different time, so that writers that collided do not collide again.
                 await asyncio.sleep(random.uniform(0, 0.0005 * 2 ** min(attempt, 6)))
                 attempt += 1
 

@@ -39,7 +39,7 @@ Nominate = Callable[[int, Keys | None], tuple[Keys, Scores]]
 
 # A filter that admits fewer records than this is scored exactly, record by record.
 _EXACT_SUBSET = 50_000
-# The number of derived records for each other record for which the first request has room.
+# The first request allows for this many derived records for each other record.
 _MOST_DERIVED = 6.0
 
 

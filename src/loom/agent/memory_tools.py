@@ -52,7 +52,7 @@ _QUERY: Json = {"type": "string", "minLength": 1, "description": "what to look f
 class MemoryTools:
     """The tools of one memory. `read_only=True` leaves out the tools that change anything.
 
-    `max_tokens` bounds the answer of a call. A list that was cut says so.
+    `max_tokens` bounds the answer of a call. A truncated list is marked as such.
     """
 
     def __init__(

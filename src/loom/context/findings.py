@@ -14,7 +14,7 @@ __all__ = ["Findings"]
 class Findings:
     """One request to the sources: its task, the question in words, and the findings of sources for each other.
 
-    It lives as long as the request. A source lists in `after` the sources whose findings it reads. It also works
+    It exists as long as the request. A source lists in `after` the sources whose findings it reads. It also works
     without them.
     """
 

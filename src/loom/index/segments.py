@@ -2,7 +2,7 @@
 
 A segment is a JSON header and named arrays, each aligned and with its own checksum. It is written once, under a name
 that is never used again. A small one is read into memory and verified when it is opened. A large one is mapped, so
-opening it reads its header only. A segment may also live in memory alone. The meaning of the arrays is defined in
+opening it reads its header only. A segment may also exist only in memory. The meaning of the arrays is defined in
 `text_segments.py` and `vector_segments.py`.
 
 A change to a file is detected without reading the file. The writer sets the modification time to a whole second and

@@ -261,7 +261,7 @@ class QueryPlan:
     def _find_contributions(
         self, source: Postings, lists: Sequence[tuple[float, PostingList]], wanted: Array
     ) -> Iterator[tuple[Numbers, Numbers, Scores]]:
-        """Which (weighted) lists hold which of the wanted documents: list, document, contribution.
+        """Yield the wanted documents that the (weighted) lists hold: list, document, contribution.
 
         The result is ordered by list, in runs of lists that all have a bitmap or all have none.
         """

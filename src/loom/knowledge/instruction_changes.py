@@ -188,7 +188,7 @@ def ends(later: InstructionTopic, earlier: InstructionTopic) -> bool:
 
 
 def _same_condition(one: frozenset[str] | None, other: frozenset[str] | None) -> bool:
-    """Whether two wishes hold for the same requests, judged by their words."""
+    """Whether two wishes apply to the same requests, judged by their words."""
     if one is None or other is None:
         return one is other
     return one == other or len(one & other) >= _RELATED_TOPIC * max(len(one), len(other), 1)

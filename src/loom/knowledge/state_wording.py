@@ -256,7 +256,7 @@ def _of_match(form: str, found: dict[str, str | None], speaker: str, renewed: bo
         return
     terms, head, definite = subject
     if head in _FIRST and form != "verb":
-        return  # "I am ..." and "I went to ..." tell a mood or an errand
+        return  # "I am ..." and "I went to ..." describe a mood or an errand
     renewed = renewed or form in ("moved", "done") or re.search(r"\bnew\b", about) is not None
     relation = CHANGED if form == "moved" else "is"
     value = _ADJUNCT.sub("", value).strip(" .!")

@@ -43,7 +43,7 @@ class SegmentStore(Protocol):
 
 
 class InMemorySegmentStore:
-    """Segments that live as long as this object."""
+    """Segments that exist as long as this object."""
 
     def __init__(self) -> None:
         self._segments: dict[str, MemorySegment] = {}

@@ -116,7 +116,7 @@ def instructions(
     wait_s: Wait = 10.0,
 ) -> Instructions:
     """Lists the newest first. Instructions are derived from the user's own words in the background; the command waits
-    for that. Those of imported messages come into force only with `loom confirm`."""
+    for that. Those of imported messages take effect only with `loom confirm`."""
     catch_up(memory, wait_s)
     found = memory.instructions(
         question, session_id=session_id, limit=limit, history=history, unconfirmed=unconfirmed

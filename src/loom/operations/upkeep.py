@@ -424,7 +424,7 @@ def import_(
 ) -> Imported:
     """Recognises the format; docs/importing.md has the list. Importing again adds only new records, so an interrupted
     import can be repeated. Parts that cannot be read are skipped and reported, and the command then ends with 1.
-    Imported instructions come into force with `loom confirm`. Records from exports of loom keep their ids and
+    Imported instructions take effect with `loom confirm`. Records from exports of loom keep their ids and
     versions, and are not masked."""
     from loom.importers.histories import import_history
 

@@ -2,7 +2,7 @@
 
 "Good morning, Kate!" names the listener. A question may use a nickname that is not the name of a speaker in the
 store. If one of two speakers addresses the other by it, it refers to the other. A turn that says "you" more often
-than "I" is about the listener and rarely tells something about its speaker.
+than "I" is about the listener and rarely says something about its speaker.
 """
 
 from __future__ import annotations

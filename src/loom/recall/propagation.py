@@ -51,7 +51,7 @@ def spread(
     origin = value
     reached = np.zeros(len(start))
     for _ in range(hops):
-        # Sums and no matrix products: these come out the same to the last bit in every process.
+        # Sums and no matrix products: these are equal to the last bit in every process.
         reached = np.zeros(len(start))
         if edges.size:
             reached += (edges * (inwards * value).sum(axis=1, keepdims=True)).sum(axis=0)

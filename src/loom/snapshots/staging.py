@@ -251,7 +251,7 @@ class Stage:
             or not earlier.namespaces.items() <= origin.namespaces.items()
             or any(earlier.spaces.get(number, space) != space for number, space in origin.spaces.items())
         ):
-            raise SnapshotError("it is of another store than its parent")
+            raise SnapshotError("it was taken from another store than its parent")
         self.scratch.know(origin.namespaces, origin.spaces)
 
     # -- rows ------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ class _Shapes:
                 packed = self._shaped(value)
                 if _dump(_unshaped(packed, self.table)) == text:
                     return _SHAPED + _dump(packed).encode()
-        except (ValueError, RecursionError):  # written by another program, or nested deeper than Python goes
+        except (ValueError, RecursionError):  # written by another program, or nested deeper than Python allows
             return _PLAIN + text.encode()
         return _PLAIN + text.encode()
 

@@ -1,7 +1,7 @@
 """The storage contract: the protocols, by role, that every backend implements, and the records that cross them.
 
 A store is bound to one namespace of one database; nothing crosses a namespace. Every write takes a number from one
-sequence that only grows, so `changes(since)` returns every change in order. Nothing here knows SQLite;
+sequence that only grows, so `changes(since)` returns every change in order. Nothing here depends on SQLite;
 `loom.storage.conformance` is the suite to inherit.
 """
 

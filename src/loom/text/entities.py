@@ -1,6 +1,6 @@
 """Names in a text: people, places, numbers and things, by rules for English and Chinese, without a model.
 
-The names have two uses: they tell which kind of question a text can answer (who, where, how many), and they connect
+The names have two uses: they show which kind of question a text can answer (who, where, how many), and they connect
 memories in the graph. The rules prefer to find too much: a wrong mark costs a small part of a score, and a wrong name
 connects nothing. All other modules take the word lists of Chinese names from here. This module also defines the terms
 under which names that a model has read are indexed.

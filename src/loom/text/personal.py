@@ -45,6 +45,6 @@ _CHINESE: Final = re.compile(
 
 
 def is_personal(text: str) -> bool:
-    """Whether a statement of users tells who they are, what they cannot have, or where they live or work."""
+    """Whether a statement of users states who they are, what they cannot have, or where they live or work."""
     text = text[:_READ]
     return _ENGLISH.search(text) is not None or (not text.isascii() and _CHINESE.search(text) is not None)

@@ -58,7 +58,7 @@ _PRESENT: Final = re.compile(
     r"expires?|arrives?)\b",
     re.IGNORECASE,
 )
-# 了 and 过 mark a completed action; 的 after the verb tells when or how it was done (礼拜五来的, 结的婚).
+# 了 and 过 mark a completed action; 的 after the verb says when or how it was done (礼拜五来的, 结的婚).
 _PAST_CHINESE: Final = re.compile(
     r"(?<!不)了(?!解)|(?<![不超通])过(?![敏来去程期年节滤渡])|[来去签种买发开到出入始办装修拍写建生]的\s*$"
     rf"|[结离]的婚|出生|诞生|生于|是\s(?![上下中早晚傍][午上晨])[{HAN}]{{2,10}}的\s*$"

@@ -39,7 +39,7 @@ def time_terms(text: str, said_at: datetime) -> list[str]:
 def asked_times(question: str, now: datetime) -> dict[str, float]:
     """Return the terms for the times of a question with their weights: 1 for a match, less for a near one.
 
-    An event is often told on one of the following days, mostly the next. Empty if the question names no time.
+    An event is often mentioned on one of the following days, mostly the next. Empty if the question names no time.
     """
     found: dict[str, float] = {}
     for span in spans(question, now):

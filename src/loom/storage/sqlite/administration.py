@@ -1,7 +1,7 @@
 """The verbs of an operator: flush, forget, apply retention, archive, vacuum and back up.
 
 Each is a function of the namespace's `Maintenance`. It takes the lease if the background work must stop meanwhile.
-`maintenance` does the background work itself; `forgetting` knows the rows of a forgotten record.
+`maintenance` does the background work itself; `forgetting` finds the rows of a forgotten record.
 """
 
 from __future__ import annotations

@@ -220,7 +220,8 @@ def count_waiting(connection: Connection, namespace: int, before: int) -> int:
 
 
 def _decoded(seq: int, content: bytes | str, data: bytes | str | None, bad: dict[int, str]) -> list[Text]:
-    """The text of a row as a list of one. A row that is not valid text gives an empty list and an error in `bad`."""
+    """The text of a row as a list of one. A row that is not valid text results in an empty list and an error in
+    `bad`."""
     try:
         return [Text(seq, _as_text(content), None if data is None else _as_text(data))]
     except UnicodeDecodeError as error:

@@ -35,7 +35,7 @@ _MOST_NAMED = 20
 ENTRY_PLACE = "namespace = ? AND scope = ? AND owner = ? AND key = ?"
 """SQL for the versions of one entry."""
 
-# The keys of one scope and owner that start with a prefix. The index gives each key from the one before. A key with a
+# The keys of one scope and owner that start with a prefix. The index finds each key from the one before. A key with a
 # million versions costs no more than another.
 _KEYS = (
     "WITH RECURSIVE keys (name) AS (SELECT min(key) FROM entries WHERE namespace = :namespace AND scope = :scope "

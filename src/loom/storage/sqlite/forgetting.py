@@ -109,7 +109,7 @@ def _remove_layouts(connection: Connection, namespace: int, seqs: Sequence[int])
         )
 
 
-# The index gives each owner from the one before.
+# The index finds each owner from the one before.
 _OWNERS = (
     "WITH RECURSIVE owners (name) AS (SELECT min(owner) FROM entries WHERE namespace = :namespace AND scope = :scope "
     "UNION ALL SELECT (SELECT min(owner) FROM entries WHERE namespace = :namespace AND scope = :scope "

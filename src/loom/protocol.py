@@ -392,7 +392,7 @@ def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
         raise InvalidInput(f"{place[:80]}... is nested deeper than {_MAX_DEPTH} levels, or contains itself")
     if isinstance(value, float):
         if value - value != 0.0:  # NaN and the infinities, which JSON does not have
-            raise InvalidInput(f"{place} is {value!r}, which JSON cannot carry; use null or text")
+            raise InvalidInput(f"{place} is {value!r}, which JSON cannot represent; use null or text")
         return float(value)
     if isinstance(value, Mapping):
         copy: dict[str, Any] = {}
@@ -408,7 +408,7 @@ def _json_copy(value: Any, place: str, depth: int = 0) -> Any:
     if isinstance(value, int):
         return int(value)
     raise InvalidInput(
-        f"{place} is of type {kind.__name__}, which JSON cannot carry; turn it into text, numbers, lists or dicts"
+        f"{place} is of type {kind.__name__}, which JSON cannot represent; turn it into text, numbers, lists or dicts"
     )
 
 

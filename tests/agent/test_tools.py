@@ -161,7 +161,7 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_made() -> None:
 
     for given, message in (
         (unnamed, "names every argument"),
-        (foreign, "JSON cannot carry"),
+        (foreign, "JSON cannot represent"),
         (lambda text: text, "name of a tool"),
         (3, "a tool must be a function"),
         (str, "a tool must be a function"),

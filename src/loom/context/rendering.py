@@ -1,7 +1,7 @@
 """From candidates to messages: quotations with their provenance, turns in their roles, the forms of two providers.
 
-Text from memory is data. It stands inside `<memory>` as a quotation with its speaker, date and trust. Only turns of
-the current conversation, by its user and its agent, are messages of their own. Stored text cannot close a quotation,
+Text from memory is data. It appears inside `<memory>` as a quotation with its speaker, date and trust. Only turns of
+the current conversation, by its user and its agent, are separate messages. Stored text cannot close a quotation,
 open one, or pass for a role, a tool result or a shared entry: see `neutralised`.
 """
 
@@ -244,7 +244,7 @@ def memory_block(candidates: Iterable[Candidate], line: Callable[[Candidate], st
 
 
 def turn_messages(candidate: Candidate) -> list[Message]:
-    """A turn as messages in their roles. Text by neither the user nor the agent is quoted.
+    """A turn as messages in their roles. Text from anyone except the user and the agent is quoted.
 
     Tool calls and results keep their structure; `pair_tool_calls` then converts calls without results, and results
     without calls, to text.

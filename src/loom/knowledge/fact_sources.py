@@ -74,7 +74,7 @@ def as_source(
         name, at = speaker or source.name, at or source.created_at
         text = own_words(source)
         return Source(text, parts, name, at, untrusted, context, output or not text.strip())
-    raise InvalidInput(f"facts come from a text, a Task or a Record, not {type(source).__name__}")
+    raise InvalidInput(f"facts can be extracted from a text, a Task or a Record, not {type(source).__name__}")
 
 
 def _task_parts(text: str, task: Task | Mapping[str, Any]) -> tuple[tuple[int, int], ...]:

@@ -121,7 +121,7 @@ def _without_none(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The base of answers that show a record: each field is the one of the record, or made of it by `_MADE`."""
+    """The base of answers that show a record: each field is that of the record, or computed from it by `_MADE`."""
 
     @classmethod
     def of(cls, record: Any) -> Self:

@@ -200,8 +200,8 @@ class _Merge:
         return next((number + added for last, added in self._known if number <= last), None)
 
     def _mapped(self, number: int) -> int:
-        """The sequence number in this store of a staged record. A number up to the base is of an earlier restore, or
-        of no row."""
+        """The sequence number in this store of a staged record. A number up to the base belongs to an earlier
+        restore, or to no row."""
         found = self._moved.get(number)
         if found is None:
             found = self._earlier(number)

@@ -77,12 +77,13 @@ def _verdicts(view: SearchView, count: int) -> _Verdicts:
     texts = _sample(view, count)
     having, vectors = _vectors_of(view).vectors(np.array(sorted(texts), dtype=np.int64))
     held = [texts[seq] for seq in having.tolist()]
+    words = [tuple(dict.fromkeys(terms(text))) for text in held]
     matrix = vectors.astype(np.float64)
     latin = np.array([_is_latin(text) for text in held], dtype=np.bool_)
-    found: _Verdicts = {None: _is_nearer(held, matrix)}
+    found: _Verdicts = {None: _is_nearer(words, matrix)}
     for script in (True, False):
         of = np.flatnonzero(latin == script)
-        found[script] = found[None] if len(of) == len(held) else _is_nearer([held[at] for at in of], matrix[of])
+        found[script] = found[None] if len(of) == len(held) else _is_nearer([words[at] for at in of], matrix[of])
     return found
 
 
@@ -103,12 +104,15 @@ def _vectors_of(view: SearchView) -> VectorIndex:
     return view.vectors
 
 
-def _is_nearer(texts: Sequence[str], vectors: npt.NDArray[np.float64]) -> bool | None:
-    """Return whether texts that share a rare term are nearer to each other than others; None for too few pairs."""
+def _is_nearer(texts: Sequence[Sequence[str]], vectors: npt.NDArray[np.float64]) -> bool | None:
+    """Return whether texts that share a rare term are nearer to each other than others; None for too few pairs.
+
+    Each text is given by its terms, without repetition.
+    """
     held: dict[str, list[int]] = defaultdict(list)
     counts: Counter[str] = Counter()
     for place, text in enumerate(texts):
-        for term in dict.fromkeys(terms(text)):
+        for term in text:
             counts[term] += 1
             if counts[term] <= _RARE:
                 held[term].append(place)

@@ -62,7 +62,7 @@ def test_a_text_is_not_empty(value: Any) -> None:
 
 
 def test_an_unknown_member_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InvalidInput, match="colour 'green' does not exist; it is one of red, blue"):
+    with pytest.raises(InvalidInput, match="colour 'green' does not exist; it must be one of red, blue"):
         checked_member(Colour, "green", "colour")
 
 

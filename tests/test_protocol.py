@@ -220,7 +220,7 @@ def test_a_status_may_be_given_as_text() -> None:
 
 
 def test_an_unknown_status_is_refused_with_the_accepted_ones() -> None:
-    with pytest.raises(InvalidInput, match="'done' does not exist; it is one of pending, running"):
+    with pytest.raises(InvalidInput, match="'done' does not exist; it must be one of pending, running"):
         Task(status="done")  # type: ignore[arg-type]
 
 

@@ -130,15 +130,15 @@ def test_the_decorator_says_more_and_leaves_the_function_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("{not json", "no JSON"),
+        ("{not json", "not valid JSON"),
         ("[1]", "must be an object"),
         ({}, "needs order"),
         ({"order": "1", "nonsense": 2}, "has no nonsense"),
-        ({"order": 7}, "is string, not int"),
-        ({"order": "1", "days": True}, "is integer, not bool"),
-        ({"order": "1", "days": "3"}, "is integer, not str"),
+        ({"order": 7}, "must be string, not int"),
+        ({"order": "1", "days": True}, "must be integer, not bool"),
+        ({"order": "1", "days": "3"}, "must be integer, not str"),
         ({"order": "1", "tags": ["a", 5]}, "an item of tags"),
-        ("[" * 100_000, "no JSON"),
+        ("[" * 100_000, "not valid JSON"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_with_the_reason(given: Any, message: str) -> None:

@@ -40,7 +40,7 @@ def test_tools_and_the_answer_are_taken_off_the_window() -> None:
     assert budgeter(functions_reserve=500, output_reserve=1_500).limit == 8_000
     assert budgeter(128_000).limit == 128_000 - 1_024 - 4_096
     assert budgeter(800).limit == 600  # a small window keeps a quarter free
-    with pytest.raises(OverBudget, match="leave nothing"):
+    with pytest.raises(OverBudget, match="leave no room"):
         _ = budgeter(1_000, functions_reserve=500, output_reserve=500).limit
 
 

@@ -344,6 +344,34 @@ class TestStoreWork:
             assert found(memory, bad).content.startswith(BAD)
             assert memory.check().ok
 
+    def test_a_block_whose_texts_do_not_come_back_is_not_stored(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = blocks.compress
+
+        def compress(texts: Sequence[Any], *given: Any) -> Any:
+            changed = [
+                text._replace(content=text.content.replace("words", "WORDS"))
+                if text.content.startswith(BAD)
+                else text
+                for text in texts
+            ]
+            return original(changed, *given)
+
+        monkeypatch.setattr(archive, "compress", compress)
+        with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as memory:
+            for number in range(5):
+                memory.remember(f"{GOOD} {number}")
+            text = f"{BAD} It has as many words as the others."
+            bad = memory.remember(text).id
+            assert memory.store.archive().records == 5
+            assert_named(memory, bad, "archive")
+            assert found(memory, bad).content == text
+            monkeypatch.undo()
+            assert memory.store.archive().records == 6
+            assert found(memory, bad).content == text
+            assert memory.check().ok
+
 
 def make_unreadable(path: Path, id: str, column: str = "content") -> None:
     """Give a record bytes that are no text, as damage of the file does. SQLite cannot give them as text."""

@@ -14,6 +14,7 @@ import pytest
 
 from loom.errors import InvalidInput, LanguageModelError, LoomError
 from loom.knowledge.summarizer import COMPRESS_CONFIG
+from loom.models.endpoint import Endpoint as ServiceEndpoint
 from loom.models.endpoint import parsed_json
 from loom.models.language_model import (
     HttpLanguageModel,
@@ -329,3 +330,12 @@ def test_an_answer_that_is_too_large_is_refused(endpoint: Endpoint) -> None:
     endpoint.plan = [lambda handler, body: send(handler, 200, b" " * (17 * 1024 * 1024))]
     with pytest.raises(LanguageModelError, match="more than 16 MB"):
         client(endpoint).complete(PROMPT)
+
+
+def test_a_stream_that_is_too_large_is_refused(endpoint: Endpoint) -> None:
+    endpoint.plan = [lambda handler, body: send(handler, 200, b"data: {}\n\n" * 120_000)]
+    limits: Any = {"timeout_s": 60, "max_retries": 0, "largest_mb": 1, "advice": {}}
+    service = ServiceEndpoint(endpoint.url, "chat", "a model", LanguageModelError, api_key=None, **limits)
+    with pytest.raises(LanguageModelError, match="more than 1 MB"):
+        for _ in service.stream({}):
+            pass

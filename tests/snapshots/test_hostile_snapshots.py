@@ -512,6 +512,16 @@ def test_a_frame_that_does_not_tell_its_size_is_decompressed_to_what_the_file_sa
     assert "the size that it states" in restored_in_little_memory(path)
 
 
+def test_a_frame_with_a_larger_window_than_a_frame_needs_is_refused(tmp_path: Path) -> None:
+    """The window of a frame that does not tell its size is the memory that decompression takes."""
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
+    stored = compressor.compress(ROW) + compressor.flush()
+    assert zstd.get_frame_info(stored).decompressed_size is None
+    content = sealed([frame(4, ROW, stored=stored)], [[4, 1, 1, len(ROW), len(stored)]])
+    with pytest.raises(SnapshotError, match="cannot be decompressed"):
+        read_all(content, tmp_path)
+
+
 def _setting(rows: dict[int, list[Any]], key: str, value: str) -> None:
     next(row for row in rows[Section.SETTINGS] if row[2] == key)[3] = value
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import loom
+from loom.importers import export_jsonl
 from loom.protocol import new_id
 
 _COPY = """
@@ -126,3 +127,45 @@ def test_opening_read_only_sweeps_nothing(tmp_path: Path) -> None:
     with loom.open(tmp_path / "a.loom", embedder="none", read_only=True) as memory:
         assert len(memory.list().records) == 1
     assert len(left(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("verb", ["snapshot", "export", "restore"])
+def test_a_file_is_synced_whole_before_it_gets_its_name(
+    tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renamed first, a file can be empty or cut after a power failure, and the one that it replaced is gone."""
+    target = tmp_path / f"copy.{verb}"
+    synced: dict[tuple[int, int], int] = {}
+    renamed: list[tuple[int, int | None]] = []
+    naming = "rename" if verb == "restore" else "replace"
+    fsync, rename = os.fsync, getattr(os, naming)
+
+    def syncing(descriptor: int) -> None:
+        fsync(descriptor)
+        state = os.fstat(descriptor)
+        synced[state.st_dev, state.st_ino] = state.st_size
+
+    def renaming(source: Path, name: Path) -> None:
+        if Path(name) == target:
+            state = os.stat(source)
+            renamed.append((state.st_size, synced.get((state.st_dev, state.st_ino))))
+        rename(source, name)
+
+    with opened(tmp_path / "a.loom") as memory:
+        memory.remember([f"To be copied: {number}." for number in range(50)])
+        assert memory.flush().complete
+        memory.snapshot(tmp_path / "taken")
+        monkeypatch.setattr(os, "fsync", syncing)
+        monkeypatch.setattr(os, naming, renaming)
+        if verb == "snapshot":
+            memory.snapshot(target)
+        elif verb == "restore":
+            loom.restore(tmp_path / "taken", target)
+        else:
+            export_jsonl(memory, target)
+        monkeypatch.undo()
+    folder = tmp_path.stat()
+    assert [(size, size) for size, _ in renamed] == renamed
+    assert len(renamed) == 1
+    assert target.stat().st_size == renamed[0][0] > 0
+    assert (folder.st_dev, folder.st_ino) in synced

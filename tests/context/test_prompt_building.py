@@ -22,6 +22,7 @@ from loom.context import (
     ContextOrchestrator,
     L1RecentSource,
     L2ImportantSource,
+    Place,
     RecallSource,
 )
 from loom.context.rendering import READING_RULE
@@ -362,9 +363,10 @@ def test_a_turn_too_long_for_the_prompt_is_shortened_and_leaves_no_gap(memory: M
     (report,) = [text for text in told if text.startswith("A long report.")]
     assert re.search(r" \[… 2,\d\d\d tokens left out\] .*harbour\.\s*$", report)
     assert 450 < context.tokens <= 500
-    (item,) = [one for one in context.items if one.shortened]
-    assert re.fullmatch(r"recent; shortened: [34]\d\d of 2,\d\d\d tokens", item.reason)
-    assert "shortened: 1" in context.explain()
+    (item,) = [one for one in context.items if one.shortened and one.place is Place.TURN]
+    assert re.fullmatch(r"recent; shortened: \d\d\d of 2,\d\d\d tokens", item.reason)
+    # What the question needs of it is quoted, too.
+    assert ", shortened: 2" in context.explain()
 
 
 def test_a_long_pause_in_the_conversation_is_told(memory: Memory) -> None:

@@ -281,7 +281,7 @@ def test_a_layout_holds_numbers_and_no_words(memory: Memory) -> None:
     assert entries
     for entry in entries:
         assert "now" not in entry.key
-        assert set(entry.content) == {"generation", "blocks"}
+        assert set(entry.content) == {"generation", "budget", "blocks"}
         assert all(isinstance(number, int) for _, numbers in entry.content["blocks"] for number in numbers)
 
 

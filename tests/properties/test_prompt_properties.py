@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from loom.context import (
     ContextItem,
     ContextOrchestrator,
     L1RecentSource,
+    LayoutStore,
     Place,
     PrefixPolicy,
     RecallSource,
@@ -313,6 +316,109 @@ def test_one_token_more_never_holds_less() -> None:
             assert before <= now, budget
             before = now
         assert len(before) == 4
+
+
+class Unchanged(LayoutStore):
+    """Layouts that a prompt continues and does not replace, so that the next prompt is asked in the same state."""
+
+    def append(self, *_: object) -> bool:
+        return True
+
+    def rewrite(self, *_: object) -> bool:
+        return True
+
+
+ANIMALS = {"en": ["heron", "lynx", "otter", "kite"], "zh": ["苍鹭", "山猫", "水獭", "鸢"]}
+PLACES = {
+    "en": ["lake", "deploy", "token", "harbour", "valve", "slow", "north", "\n\n"],
+    "zh": ["湖边，", "部署，", "令牌，", "港口。", "阀门，", "慢。"],
+}
+
+
+def any_text(chance: Random, language: str, words: int) -> str:
+    """A text of at most this many words, now and then of six times as many."""
+    count = chance.randint(1, words) * (6 if chance.random() < 0.1 else 1)
+    return " ".join(chance.choice(ANIMALS[language] + PLACES[language]) for _ in range(count))
+
+
+def exchange_of_any_size(chance: Random, language: str, turn: int, words: int) -> list[dict[str, Any]]:
+    """An exchange, now and then with a standing instruction or a call of a tool."""
+    text = f"{turn}: {any_text(chance, language, words)}"
+    if chance.random() < 0.1:
+        text = ("Always answer in one sentence. " if language == "en" else "以后请总是用一句话回答。") + text
+    said: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    if chance.random() < 0.15:
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "look", "arguments": '{"at": "lake"}'}}
+        said.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": f"c{turn}", "content": any_text(chance, language, words)})
+    return [*said, {"role": "assistant", "content": f"({turn}) {any_text(chance, language, words)}"}]
+
+
+# A note about messages that are left out counts as a part of the turn before it.
+NOTE = 32
+
+
+def held(context: Context) -> dict[str, float]:
+    """How many tokens of each memory a prompt holds."""
+    found: dict[str, float] = {}
+    for item in context.items:
+        size = float("inf")
+        if item.shortened and item.place is Place.TURN:
+            now = re.findall(r"shortened: ([\d,]+) of", item.reason)[-1]
+            size = max(0, int(now.replace(",", "")) - NOTE)
+        elif item.shortened:
+            size = COUNTER.count(item.text)
+        found[item.id] = max(found.get(item.id, 0), size)
+    return found
+
+
+def missing(smaller: Context, larger: Context) -> list[tuple[str, float, float]]:
+    """The memories that a prompt with a smaller budget holds, and one with a larger budget does not, or not as much
+    of."""
+    there = held(larger)
+    redundant = {one.id for one in larger.dropped if one.reason.startswith(REDUNDANT)}
+    return [
+        (id, size, there.get(id, 0))
+        for id, size in held(smaller).items()
+        if there.get(id, 0) + (NOTE if id in there else 0) < size and not (id in redundant and id not in there)
+    ]
+
+
+def never_holds_less_at_any_moment_of_a_session(seed: int) -> None:
+    chance = Random(seed)
+    language, words = chance.choice(["en", "zh"]), chance.choice([20, 60, 200])
+    usual = chance.choice([chance.randint(150, 600), chance.randint(600, 4000), chance.randint(2000, 16_000)])
+    question = {"en": ["Where was the otter seen?", "Go on."], "zh": ["水獭在哪里出现过？", "继续。"]}[language]
+    with loom.open(embedder="none", derive=False) as memory:
+        notes = [f"Note {at}: {any_text(chance, language, 30)}" for at in range(chance.choice([0, 5, 30, 120]))]
+        memory.remember(notes, session_id="past")
+        orchestrator = default_orchestrator(memory, session="now")
+        unchanged = default_orchestrator(memory, session="now", layouts=Unchanged(memory.store, memory.node_id))
+        for turn in range(chance.randint(2, 16)):
+            memory.remember(exchange_of_any_size(chance, language, turn, words), session_id="now")
+            asked = chance.choice(question)
+            budgets = {64, 200, usual - chance.randint(1, 60), usual, usual + 1, usual + chance.randint(2, 60)}
+            budgets |= {int(usual * part) for part in (0.5, chance.uniform(1.05, 1.5), 2, chance.uniform(2, 8))}
+            before: Context | None = None
+            for budget in sorted(budgets):
+                try:
+                    context = unchanged.build(query=asked, session_id="now", budget=budget)
+                except OverBudget:
+                    assert before is None
+                    continue
+                check(context, asked, budget)
+                if before is not None:
+                    assert missing(before, context) == [], (turn, before.budget, budget, usual)
+                before = context
+            with suppress(OverBudget):
+                budget = usual if chance.random() < 0.9 else int(usual * chance.choice([0.5, 1.3, 3]))
+                orchestrator.build(query=asked, session_id="now", budget=budget)
+
+
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, scaled(2000)), marks=pytest.mark.soak)])
+def test_at_any_moment_of_a_session_more_budget_never_holds_less(seeds: range) -> None:
+    for seed in seeds:
+        never_holds_less_at_any_moment_of_a_session(seed)
 
 
 @settings(max_examples=40, deadline=None)

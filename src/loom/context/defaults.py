@@ -39,6 +39,7 @@ def default_orchestrator(
     sources: Iterable[object] = (),
     source_timeout_s: float = 2.0,
     prefix_policy: PrefixPolicy | None = None,
+    layouts: LayoutStore | None = None,
 ) -> ContextOrchestrator:
     """An orchestrator over one memory. `sources` come after the user's standing instructions and recalled memories,
     and before everything else.
@@ -65,6 +66,6 @@ def default_orchestrator(
         ],
         config=CONVERSATION if session else QUESTION,
         source_timeout_s=source_timeout_s,
-        layouts=LayoutStore(manager.store, manager.node_id),
+        layouts=layouts or LayoutStore(manager.store, manager.node_id),
         prefix_policy=prefix_policy,
     )

@@ -35,6 +35,7 @@ from loom.text.tokens import TokenCounter
 from loom.types import MemoryType
 
 __all__ = [
+    "BEHIND",
     "LEFT_OUT_BEFORE",
     "LEFT_OUT_TURNS",
     "NO_ROOM",
@@ -63,6 +64,9 @@ NO_ROOM = "no room"
 NO_ROOM_FOR_TURN = "no room for this part of the conversation"
 """Why a turn of the conversation is left out."""
 
+BEHIND = "ranks behind one that has no room"
+"""The reason for an item that would fit: with more room, items that rank before it come first."""
+
 ROOM_KEPT = "room is kept for the turns to come"
 """Why a turn is left out although it would fit: the session's next prompts begin with the same tokens."""
 
@@ -78,9 +82,9 @@ LEFT_OUT_TURNS = frozenset({NO_ROOM_FOR_TURN, ROOM_KEPT, LEFT_OUT_BEFORE})
 OFFERED_ALREADY = "the same memory is already offered"
 """Why the second offer of a memory is left out."""
 
+# Before the part of a reason that says how much of an item remains.
+_SHORTENED = "; shortened: "
 _IS_THE_QUESTION = "it is the question"
-# The reason for an item that would fit: with more room, items that rank before it come first.
-_BEHIND = "ranks behind one that has no room"
 _PART_IS_FULL = "quotations have had their part of the room"
 # Room smaller than this is not filled with a part of an item.
 _LEAST_PART = 48
@@ -293,6 +297,10 @@ def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | No
     The reason of each turn says how much of it remains. A call and its results both stay structured, or both are left
     out.
     """
+    if exchange.shortened:
+        turns = [replace(one, reason=one.reason.split(_SHORTENED)[0]) for one in exchange.turns]
+        (whole,) = exchanges_of(turns, costs)
+        return shortened(whole, costs, min(most, exchange.most))
     found = shorter_messages(exchange.messages, most, costs.counter.safe_count, costs.messages)
     if found is None:
         return None
@@ -303,18 +311,18 @@ def shortened(exchange: Exchange, costs: TokenCosts, most: int) -> Exchange | No
     cut = {exchange.owners[at] for at in found.cut}
     part = Exchange(exchange.turns, found.messages, found.sizes, tuple(owners), most)
     before, now = exchange.tokens_by_turn(), part.tokens_by_turn()
-    turns = tuple(
-        replace(turn, reason=f"{turn.reason}; shortened: {now[turn.id]:,} of {before[turn.id]:,} tokens")
+    cut_turns = tuple(
+        replace(turn, reason=f"{turn.reason}{_SHORTENED}{now[turn.id]:,} of {before[turn.id]:,} tokens")
         if at in cut
         else turn
         for at, turn in enumerate(exchange.turns)
     )
-    return replace(part, turns=turns, cut=frozenset(turns[at].id for at in cut))
+    return replace(part, turns=cut_turns, cut=frozenset(cut_turns[at].id for at in cut))
 
 
 def _part(candidate: Candidate, text: str, told: str) -> Candidate:
     """A quotation of a part of a record."""
-    return replace(candidate, text=text, stands_for=(candidate.id,), reason=f"{candidate.reason}; shortened: {told}")
+    return replace(candidate, text=text, stands_for=(candidate.id,), reason=f"{candidate.reason}{_SHORTENED}{told}")
 
 
 def exchange_messages(exchanges: Sequence[Exchange]) -> list[Message]:
@@ -439,6 +447,8 @@ class Selection:
             return 0
         known = 0 if part is None else self.costs.line(part)
         room = most + known - (self.costs.line(replace(whole, text="")) + 2 * self.costs.frame)
+        # Without its frame it may fit.
+        room = min(room, (whole.tokens or self.costs.counter.safe_count(whole.text)) - 1)
         while room >= _LEAST_PART:
             shorter = self._shorter(whole, room)
             if shorter is None or (part is not None and len(shorter.text) <= len(part.text)):
@@ -761,10 +771,11 @@ def fit(
     if to_the_end:
         _take_all(state, queues)
         most = state.room
-    state.exchanges.reverse()
+    if spoken:
+        state.exchanges.reverse()
     state.is_cut = state.is_cut and bool(silent)
     for one in (one for queue in queues for one in queue.rest()):
-        state.leave_out([one], _PART_IS_FULL if _size(one) > most else NO_ROOM if to_the_end else _BEHIND)
+        state.leave_out([one], _PART_IS_FULL if _size(one) > most else NO_ROOM if to_the_end else BEHIND)
     state.dropped += left_out_turns(silent, state.room if growing else 0, state.present)
     return state
 

@@ -54,11 +54,13 @@ class Block:
 class Layout:
     """The blocks of a prompt in order. `generation` grows with every rewrite.
 
-    `parts` is the number of values that store it, and `next_version` is the version of the next part's key.
+    `budget` is that of the prompt, 0 if it is not known. `parts` is the number of values that store the layout, and
+    `next_version` is the version of the next part's key.
     """
 
     blocks: tuple[Block, ...] = ()
     generation: int = 0
+    budget: int = 0
     parts: int = 0
     next_version: int = 0
     base_version: int = 0
@@ -113,23 +115,26 @@ class LayoutStore:
         if base is None:
             return Layout()
         generation = int(base.content["generation"])
-        blocks = _blocks(base.content)
+        blocks, budget = _blocks(base.content), base.content.get("budget", 0)
         part = 1
         while (entry := parts.get(str(part))) is not None and entry.content["generation"] == generation:
             blocks += _blocks(entry.content)
+            budget = entry.content.get("budget", 0)
             part += 1
-        return Layout(tuple(blocks), generation, part, 0 if entry is None else entry.version, base.version)
+        return Layout(tuple(blocks), generation, budget, part, 0 if entry is None else entry.version, base.version)
 
-    def append(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
+    def append(self, session_id: str, layout: Layout, blocks: Sequence[Block], budget: int = 0) -> bool:
         """Store the appended part of a layout. Returns False if another process was first; its layout is then
         valid."""
         if not layout.parts or layout.parts > _MOST_PARTS:
-            return self.rewrite(session_id, layout, (*layout.blocks, *blocks))
-        return not blocks or self._put(session_id, layout.parts, layout.generation, blocks, layout.next_version)
+            return self.rewrite(session_id, layout, (*layout.blocks, *blocks), budget)
+        if not blocks and budget == layout.budget:
+            return True
+        return self._put(session_id, layout.parts, layout.generation, blocks, budget, layout.next_version)
 
-    def rewrite(self, session_id: str, layout: Layout, blocks: Sequence[Block]) -> bool:
+    def rewrite(self, session_id: str, layout: Layout, blocks: Sequence[Block], budget: int = 0) -> bool:
         """Replace a layout. Returns False if another process was first."""
-        return self._put(session_id, 0, layout.generation + 1, blocks, layout.base_version)
+        return self._put(session_id, 0, layout.generation + 1, blocks, budget, layout.base_version)
 
     def records(self, numbers: Iterable[int]) -> dict[int, Record]:
         """The records of a layout, including superseded ones; forgotten ones are missing."""
@@ -142,11 +147,13 @@ class LayoutStore:
     def _key(self, session_id: str, part: object) -> str:
         return f"{session_key(self._store.store_id, session_id)}:{part}"
 
-    def _put(self, session_id: str, part: int, generation: int, blocks: Sequence[Block], version: int) -> bool:
+    def _put(
+        self, session_id: str, part: int, generation: int, blocks: Sequence[Block], budget: int, version: int
+    ) -> bool:
         if self._store.read_only:
             return False
         kept = [[block.kind, list(block.records), *([block.tokens] if block.tokens else [])] for block in blocks]
-        content = {"generation": generation, "blocks": kept}
+        content = {"generation": generation, "budget": budget, "blocks": kept}
         try:
             with self._store.transaction(_WAIT_S) as transaction:
                 transaction.put_entry(

@@ -25,6 +25,8 @@ _BEGINNING = 2 / 3
 # The most characters by which a cut may move to fall between two words.
 _WORD = 24
 _TRIES = 6
+# A text is shortened to a multiple of this size, or of about a thirtieth of it.
+_STEP = 4
 _BLOCK = ("<memory>\n", "\n</memory>")
 # The mark between the speaker of an unverified quotation and its text, and the last position at which it is searched.
 _QUOTED = ": “"
@@ -45,6 +47,9 @@ def shorter_text(text: str, most: int, count: Count, total: int | None = None) -
     total = count(text) if total is None else total
     if total <= most:
         return text
+    # The search below is inexact. For rounded sizes, the text never becomes shorter with more room.
+    step = max(_STEP, 1 << max(0, most.bit_length() - 6))
+    most -= most % step
     best = left_out(total)
     if count(best) > most:
         return ""
@@ -112,6 +117,8 @@ def shorter_messages(messages: Sequence[Message], most: int, count: Count, size:
             room -= floors[index]
         if not {0, len(steps) - 1} <= kept:
             return None
+        # With more room other steps are added, and no message becomes shorter.
+        most = note + sum(floors[index] for index in kept)
     for slack in range(_TRIES):
         room = most - (note if len(kept) < len(steps) else 0) - 4 * slack
         found = _cut_to(messages, sizes, steps, kept, room, count, size)

@@ -8,7 +8,8 @@ next prompt begins with the same tokens.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -25,8 +26,10 @@ from loom.context.allocation import (
     reallocate_focus_space,
 )
 from loom.context.fitting import (
+    BEHIND,
     LEFT_OUT_BEFORE,
     LEFT_OUT_TURNS,
+    NO_ROOM,
     OFFERED_ALREADY,
     SHOWN_ONCE,
     Exchange,
@@ -42,8 +45,8 @@ from loom.context.fitting import (
     spoken_tokens,
 )
 from loom.context.items import Candidate, ContextItem, DroppedItem, Message, Place, SourceReport
-from loom.context.layout import Layout, LayoutStore
-from loom.context.parts import CutMark, Part, Prompt, QuotationPart, conversation_parts, part_of
+from loom.context.layout import Block, Layout, LayoutStore
+from loom.context.parts import ConversationPart, CutMark, Part, Prompt, QuotationPart, conversation_parts, part_of
 from loom.context.rendering import READING_RULE, is_question, neutralised, question_of, to_anthropic
 from loom.context.source_queries import SourceAnswer, SourceQuery
 from loom.context.sources import LEAST_ITEM_TOKENS, ContextSource, SharedPool, SharedPoolSource, as_source
@@ -273,7 +276,12 @@ def _in_columns(text: str, columns: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One build: the question, its task and system message, and its budget."""
+    """One build: the question, its task and system message, and its budget.
+
+    `layout` is that of the session's last prompt. `steps` are the budgets for which the sources are asked: that of
+    the last prompt, and its doubles up to one that is large enough. The same first hits may be in another order for a
+    larger budget. `is_new` says that there is no last prompt, or that the question does not fit into its budget.
+    """
 
     task: Task
     question: str
@@ -281,6 +289,16 @@ class _Request:
     allocation: BudgetAllocation
     session_id: str | None
     costs: TokenCosts
+    layout: Layout
+    steps: tuple[BudgetAllocation, ...]
+
+    @property
+    def limit(self) -> int:
+        return self.allocation.limit
+
+    @property
+    def is_new(self) -> bool:
+        return not self.layout.generation or 0 < self.layout.budget < self.allocation.fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,17 +483,35 @@ class ContextOrchestrator:
         count = self._counter.safe_count_messages
         fixed = count([message, {"role": "user", "content": question}])
         allocation = self._budgeter.allocate(fixed, budget, system=count([message]))
-        return _Request(task, question, message, allocation, session, TokenCosts(self._counter))
+        layout = Layout() if self._layouts is None or session is None else self._layouts.load(session)
+        request = _Request(
+            task, question, message, allocation, session, TokenCosts(self._counter), layout, (allocation,)
+        )
+        if request.is_new or layout.budget in (0, allocation.limit):  # a layout of an older version has no budget
+            return request
+        budgets = [layout.budget]
+        while budgets[-1] < allocation.limit:
+            budgets.append(2 * budgets[-1])
+        system_tokens = count([message])
+        return replace(
+            request, steps=tuple(self._budgeter.allocate(fixed, one, system=system_tokens) for one in budgets)
+        )
 
     def _ask(self, request: _Request, *, on_loop: bool = False) -> SourceQuery:
-        return SourceQuery(self._sources, request.task, request.allocation.room, self._timeout_s, on_loop=on_loop)
+        return SourceQuery(self._sources, request.task, request.steps[-1].room, self._timeout_s, on_loop=on_loop)
 
     # -- assembling --------------------------------------------------------------------------------------
 
     def _assemble(self, request: _Request, asked: SourceQuery) -> Context:
         asked.wait()
         with self._snapshot():
-            return self._assembled(request, asked.ask_local())
+            answers = asked.ask_local()
+            local = [source for source in self._sources if source.local]
+            before = [
+                SourceQuery(local, request.task, step.room, self._timeout_s).ask_local()
+                for step in request.steps[:-1]
+            ]
+            return self._assembled(request, answers, before)
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -489,11 +525,19 @@ class ContextOrchestrator:
                     log.warning("a memory cannot be read as of one moment (%s)", type(error).__name__)
             yield
 
-    def _assembled(self, request: _Request, answers: Sequence[SourceAnswer]) -> Context:
-        offers = [Offer(answer.source.name, answer.source.share, answer.candidates) for answer in answers]
-        kept, doubles = dedupe(offers, request.question)
+    def _assembled(
+        self, request: _Request, answers: Sequence[SourceAnswer], before: Sequence[Sequence[SourceAnswer]]
+    ) -> Context:
+        """The prompt from the answers of the sources. `before` has those of the local sources for all steps but the
+        last."""
+        kept, doubles = dedupe(_offers(answers), request.question)
         if self._layouts is not None and request.session_id is not None:
-            prompt = self._continued(request, kept, self._layouts, request.session_id)
+            steps = []
+            for own in before:
+                local = {id(answer.source): answer for answer in own}
+                offers = _offers([local.get(id(answer.source), answer) for answer in answers])
+                steps.append(dedupe(offers, request.question)[0])
+            prompt = self._continued(request, [*steps, kept], self._layouts, request.session_id)
         else:
             prompt = self._built(request, kept, _Plan(is_conversation=request.session_id is not None))
         context = self._context(request, prompt, answers, doubles)
@@ -587,49 +631,249 @@ class ContextOrchestrator:
 
     # -- continuing a session ----------------------------------------------------------------------------
 
-    def _continued(self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore, session_id: str) -> Prompt:
-        """Append the new parts to the session's last prompt, or rewrite it if they no longer fit."""
-        layout = layouts.load(session_id)
-        prompt = self._appended(request, offers, layouts, layout) if layout.blocks else None
-        if prompt is not None:
-            is_kept = layouts.append(session_id, layout, prompt.layout())
+    def _continued(
+        self, request: _Request, offers: Sequence[Sequence[Offer]], layouts: LayoutStore, session_id: str
+    ) -> Prompt:
+        """The prompt after the session's last one, from the offers for each of the request's steps.
+
+        Its items are chosen for the budget of the last prompt. A larger budget adds to them, step by step, and a
+        smaller one takes away from them. So at any moment of a session, a larger budget holds what a smaller one
+        holds.
+        """
+        layout, limit = request.layout, request.limit
+        begins: Sequence[Block] | None = ()
+        if request.is_new:
+            prompt = self._begun(request, offers[0], spoken_of(offers[0], request.costs))
         else:
-            talk = spoken_of(offers, request.costs)
-            # A first prompt keeps no room free.
-            wanted = self._wanted(request, offers, layout) if layout.generation else 0
-            wanted += self._wished(request, offers)
-            is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
-            if layout.generation % _REWRITE_EVERY and not is_whole:
-                prompt = self._cut(request, offers, layouts, layout, talk)
-            begins = layout.leading if prompt is not None else ()
-            if prompt is None:
-                offers, _ = dedupe(self._with_earlier(offers, layouts, layout))
-                prompt = self._built(request, offers, self._plan(request, layout, talk, is_whole))
-            is_kept = layouts.rewrite(session_id, layout, (*begins, *prompt.layout()))
-        self._fill(request, offers, prompt, is_first=not layout.generation)
+            usual = replace(request, allocation=request.steps[0])
+            prompt, begins = self._next(usual, offers[0], layouts)
+            chosen = self._filling(request, offers[0])
+            if self._tokens(request, prompt) > limit:
+                prompt, begins = self._begun(request, *_only(prompt, offers[0])), ()
+            elif limit < usual.limit:
+                self._fill(request, chosen, prompt)
+            else:
+                self._fill(usual, chosen, prompt, to_the_end=True)
+            for step, offered in zip(request.steps[1:], offers[1:], strict=True):
+                larger = replace(request, allocation=min(step, request.allocation, key=lambda one: one.limit))
+                if self._grow(larger, self._filling(request, offered), prompt):
+                    begins = ()
+        if begins is None:
+            is_kept = layouts.append(session_id, layout, prompt.layout(), limit)
+        else:
+            is_kept = layouts.rewrite(session_id, layout, (*begins, *prompt.layout()), limit)
         if not is_kept:
             prompt.notes.append(
                 "not stored as the session's last prompt: the store is read-only or busy, or another was first"
             )
         return prompt
 
-    def _fill(self, request: _Request, offers: Sequence[Offer], prompt: Prompt, *, is_first: bool) -> None:
+    def _next(
+        self, request: _Request, offers: Sequence[Offer], layouts: LayoutStore
+    ) -> tuple[Prompt, Sequence[Block] | None]:
+        """Append the new parts to the session's last prompt, or rewrite it if they no longer fit.
+
+        Returns the prompt, with its free room, and the blocks of the layout at its beginning; None if all of them
+        are.
+        """
+        layout = request.layout
+        prompt = self._appended(request, offers, layouts, layout) if layout.blocks else None
+        if prompt is not None:
+            return prompt, None
+        talk = spoken_of(offers, request.costs)
+        wanted = self._wanted(request, offers, layout) + self._wished(request, offers)
+        is_whole = fits_whole(talk, request.allocation.room - wanted, request.costs)
+        if layout.generation % _REWRITE_EVERY and not is_whole:
+            prompt = self._cut(request, offers, layouts, layout, talk)
+        if prompt is not None:
+            return prompt, layout.leading
+        offers, _ = dedupe(self._with_earlier(offers, layouts, layout))
+        return self._built(request, offers, self._plan(request, talk, is_whole)), ()
+
+    def _begun(self, request: _Request, offers: Sequence[Offer], talk: Sequence[Exchange]) -> Prompt:
+        """A prompt that begins a session's prompts, filled completely.
+
+        The conversation is whole if it fits beside the best quotations. Otherwise these have up to half of the room
+        and its newest exchanges have the rest. Other memories are not quoted then. So a larger budget loses nothing
+        when the conversation becomes whole.
+        """
+        costs, weights = request.costs, self._budgeter.config.ratios
+        fixed = request.allocation.fixed
+        spoken = {turn.id for exchange in talk for turn in exchange.turns}
+        needed = self._budgeter.allocate(fixed, fixed + max(1, spoken_tokens(talk, costs)))
+        most = self._policy.recalled_first(needed.limit) + self._wished(replace(request, allocation=needed), offers)
+        others = _beside(offers, spoken)
+        best = fit(others, weights, most if talk else 0, costs, request.question, talk=())
+        prompt = _prompt_of([], talk, best.quotes, replace(best, dropped=[]), costs)
+        if self._tokens(request, prompt) <= request.limit:
+            self._fill(request, offers, prompt)
+        else:
+            quotes = _beside(offers, ())
+            of_talk = [
+                replace(offer, candidates=tuple(one for one in offer.candidates if _repeats(one, spoken)))
+                for offer in quotes
+            ]
+            earlier = fit(of_talk, weights, most, costs, request.question, talk=())
+            selection, silent = self._divided(
+                request, talk, (_named(others, best), best), (_named(of_talk, earlier), earlier)
+            )
+            selection.leave_out((one for offer in quotes for one in offer.candidates), BEHIND)
+            selection.dropped += left_out_turns(silent, 0, selection.present)
+            prompt = _prompt_of([], selection.exchanges, selection.quotes, selection, costs)
+            if silent:
+                prompt.new.insert(0, CutMark(costs, request.limit))
+            # Joined parts may take a token more than the sum of the parts.
+            while self._tokens(request, prompt) > request.limit and prompt.drop_one():
+                pass
+        self._settle(request, prompt)
+        return prompt
+
+    def _divided(
+        self,
+        request: _Request,
+        talk: Sequence[Exchange],
+        others: tuple[Sequence[Offer], Selection],
+        earlier: tuple[Sequence[Offer], Selection],
+    ) -> tuple[Selection, deque[Exchange]]:
+        """The newest exchange, then quotations in up to half of the room, then older exchanges; and the exchanges
+        that are left out, the newest first.
+
+        Quotations of other memories have their room before the newest exchange has all that it needs, those of the
+        conversation's own turns after it.
+        """
+        costs = request.costs
+        room = max(0, request.allocation.room - costs.cut_off)
+        aside = min(sum(others[1].tokens.values()), room // 2)
+        chosen = [others]
+        if talk and talk[-1].tokens <= room - aside:
+            chosen.append(earlier)
+            needed = sum(sum(one.tokens.values()) for _, one in chosen)
+            aside = max(aside, min(needed, (room - talk[-1].tokens) // 2))
+        while True:
+            selection = Selection(costs, room - aside, normal_form(request.question))
+            silent = deque(reversed(talk))
+            while silent and selection.add_exchange(silent[0], selection.room):
+                silent.popleft()
+            if silent and selection.speak_part(silent[0]):
+                silent.popleft()
+            selection.exchanges.reverse()
+            selection.room = aside
+            for offers, _ in chosen:
+                fit(offers, self._budgeter.config.ratios, aside, costs, request.question, talk=(), state=selection)
+            held = all(_holds(selection, one.quotes) for _, one in chosen)
+            if not held or not selection.room:
+                return selection, silent
+            aside -= selection.room  # the conversation has the room that the quotations leave
+
+    def _settle(self, request: _Request, prompt: Prompt) -> None:
+        """Move the best quotations of a new prompt to its beginning, where they stay in the session's next prompts.
+
+        Quotations in two messages may take more tokens than in one, because a day stands above them in both.
+        """
+        once = next((one for one in prompt.new if isinstance(one, QuotationPart) and not one.lasting), None)
+        if once is None:
+            return
+        talk = [part for part in prompt.new if not isinstance(part, QuotationPart)]
+        most = request.allocation.room
+        if not any(isinstance(part, CutMark) for part in talk):
+            left = int(most * self._policy.low) - sum(part.tokens for part in talk)
+            most = 0 if left < int(request.limit * self._policy.shown_once) else left
+        stays: list[Candidate] = []
+        for one in prompt.selection.quotes:
+            if not one.seq or one.is_passing or one.is_abridged or _is_derived_fact(one) or one.reason == SHOWN_ONCE:
+                continue
+            most -= prompt.selection.tokens[one.id, one.place]
+            if most < 0:
+                break
+            stays.append(one)
+        chosen = {id(one) for one in stays}
+        divided = {one.created_at.date() for one in once.candidates if id(one) not in chosen and one.created_at}
+        for group in (stays, [one for one in stays if one.created_at and one.created_at.date() not in divided]):
+            here = {id(one) for one in group}
+            rest = [one for one in once.candidates if id(one) not in here]
+            new = [
+                *([QuotationPart(group, request.costs)] if group else []),
+                *talk,
+                *([QuotationPart(rest, request.costs, lasting=False)] if rest else []),
+            ]
+            if self._tokens(request, replace(prompt, new=new)) <= request.limit:
+                prompt.new = new
+                return
+
+    def _grow(self, request: _Request, offers: Sequence[Offer], prompt: Prompt) -> bool:
+        """Add to a prompt what a larger budget has room for. Returns whether it was rewritten.
+
+        If the conversation was cut, it is whole again as soon as it fits beside all that the prompt would have
+        otherwise: its quotations, and the best of the others.
+        """
+        costs = request.costs
+        turns = {one.seq: one for offer in offers for one in offer.candidates if one.place is Place.TURN}
+        talking = [part for part in (*prompt.kept, *prompt.new) if isinstance(part, ConversationPart)]
+        turns |= {one.seq: one for part in talking for one in part.candidates}
+        spoken = {one.id for one in turns.values()}
+        if spoken <= {id for part in talking for id in part.whole_ids}:
+            self._fill(request, offers, prompt)
+            return False
+        talk = exchanges_of(turns.values(), costs)
+        most = int((request.allocation.fixed + spoken_tokens(talk, costs)) * self._policy.shown_once)
+        present = {id for part in (*prompt.kept, *prompt.new) for id in part.whole_ids} | spoken
+        state = Selection(costs, most, normal_form(request.question), present)
+        others = fit(
+            _beside(offers, spoken),
+            self._budgeter.config.ratios,
+            most,
+            costs,
+            request.question,
+            state=state,
+        )
+        parts = [part for part in (*prompt.kept, *prompt.new) if isinstance(part, QuotationPart)]
+        stays = [one for part in parts if part.lasting for one in part.candidates if one.id not in spoken]
+        once = [one for part in parts if not part.lasting for one in part.candidates if not _repeats(one, spoken)]
+        longer = _prompt_of(stays, talk, once, prompt.selection, costs)
+        best = _of_sources(offers, others.quotes)
+        if self._tokens(request, longer) <= request.limit:
+            self._fill(request, best, longer)
+            if _holds(longer.selection, others.quotes):
+                self._fill(request, offers, longer)
+                prompt.kept, prompt.new, prompt.selection = longer.kept, longer.new, longer.selection
+                return True
+        own = [
+            replace(offer, candidates=tuple(one for one in offer.candidates if one.id in spoken)) for offer in offers
+        ]
+        self._fill(request, [*best, *own], prompt)
+        return False
+
+    def _filling(self, request: _Request, offers: Sequence[Offer]) -> list[Offer]:
+        """The offers that may be quoted in room that would otherwise be free: all of them, unless the policy saves
+        tokens."""
+        best = max((one.score for one in _recalled(offers)), default=0.0)
+        asks = is_question(request.question)
+        return [
+            replace(offer, candidates=tuple(one for one in offer.candidates if self._policy.fills(one, best, asks)))
+            for offer in offers
+        ]
+
+    def _fill(
+        self,
+        request: _Request,
+        offers: Sequence[Offer],
+        prompt: Prompt,
+        *,
+        to_the_end: bool = False,
+    ) -> None:
         """Fill the free room with quotations for this prompt only. The layout, and with it the beginning of the next
         prompt, is unchanged.
 
         Turns without a place in the conversation are quoted too, except calls of tools: a call and its results stay
-        together in the conversation. In all prompts but the first, a policy that saves tokens leaves out memories of
-        little worth: see `PrefixPolicy`.
+        together in the conversation. For `to_the_end` see `fit`.
         """
-        limit = request.allocation.limit
+        limit = request.limit
         room = limit - self._tokens(request, prompt)
         selection = prompt.selection
         once = next((one for one in prompt.new if isinstance(one, QuotationPart) and not one.lasting), None)
         before = [] if once is None else once.candidates
         present = {id for part in (*prompt.kept, *prompt.new) for id in part.whole_ids}
         present |= {one.id for one in before if one.is_passing}
-        best = max((one.score for one in _recalled(offers)), default=0.0)
-        asks = is_question(request.question)
         left = [
             replace(
                 offer,
@@ -637,9 +881,7 @@ class ContextOrchestrator:
                     # A turn of the conversation is quoted if it has no place as a turn.
                     replace(one, place=Place.QUOTE, reason=SHOWN_ONCE) if one.place is Place.TURN else one
                     for one in offer.candidates
-                    if one.id not in present
-                    and not _is_call(one)
-                    and (is_first or self._policy.fills(one, best, asks))
+                    if one.id not in present and not _is_call(one)
                 ),
             )
             for offer in offers
@@ -655,7 +897,7 @@ class ContextOrchestrator:
                 room,
                 request.costs,
                 request.question,
-                to_the_end=True,
+                to_the_end=to_the_end,
                 state=state,
             )
             prompt.new = (
@@ -678,16 +920,16 @@ class ContextOrchestrator:
         ]
         selection.dropped += [one for one in found.dropped if one.id in now]
 
-    def _plan(self, request: _Request, layout: Layout, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
+    def _plan(self, request: _Request, talk: Sequence[Exchange], is_whole: bool) -> _Plan:
         """The plan of a rewrite: the conversation gets all the room it needs, and the rest is filled up to `low`.
 
         If the conversation alone is almost that large, recalled memories are shown once and do not stay. If it does
-        not fit, it is cut so that it can grow again; the first prompt of a session is filled completely.
+        not fit, it is cut so that it can grow again.
         """
         room = request.allocation.room
         low = int(room * self._policy.low)
         if not is_whole:
-            return _Plan(talk=talk, is_whole=False, growing=max(0, room - low) if layout.generation else 0)
+            return _Plan(talk=talk, is_whole=False, growing=max(0, room - low))
         left = low - spoken_tokens(talk, request.costs)
         aside = int(request.allocation.limit * self._policy.shown_once)
         passing = left < aside
@@ -905,6 +1147,86 @@ class ContextOrchestrator:
                     left[offer.share] -= cost
                     taken.append(one)
         return taken
+
+
+def _prompt_of(
+    stays: Sequence[Candidate],
+    talk: Sequence[Exchange],
+    once: Sequence[Candidate],
+    selection: Selection,
+    costs: TokenCosts,
+) -> Prompt:
+    """A new prompt of lasting quotations, a conversation, and quotations that are shown once."""
+    new: list[Part] = [QuotationPart(stays, costs)] if stays else []
+    new += conversation_parts(talk, costs)
+    new += [QuotationPart(once, costs, lasting=False)] if once else []
+    spoken = {turn.id for exchange in talk for turn in exchange.turns}
+    tokens = {(id, Place.TURN): size for exchange in talk for id, size in exchange.tokens_by_turn().items()}
+    chosen = replace(
+        selection,
+        quotes=[*stays, *once],
+        tokens=tokens | selection.tokens,
+        dropped=[one for one in selection.dropped if one.id not in spoken],
+    )
+    return Prompt([], new, chosen)
+
+
+def _offers(answers: Iterable[SourceAnswer]) -> list[Offer]:
+    return [Offer(answer.source.name, answer.source.share, answer.candidates) for answer in answers]
+
+
+def _named(offers: Sequence[Offer], chosen: Selection) -> list[Offer]:
+    """The offers of the memories that were chosen, in any form."""
+    ids = {one.id for one in chosen.quotes}
+    return [replace(offer, candidates=tuple(one for one in offer.candidates if one.id in ids)) for offer in offers]
+
+
+def _only(prompt: Prompt, offers: Sequence[Offer]) -> tuple[list[Offer], list[Exchange]]:
+    """The quotations and the conversation of a prompt, as offers."""
+    parts = (*prompt.kept, *prompt.new)
+    quotes = [one for part in parts if isinstance(part, QuotationPart) for one in part.candidates]
+    talk = [exchange for part in parts if isinstance(part, ConversationPart) for exchange in part.exchanges]
+    return _of_sources(offers, quotes), talk
+
+
+def _of_sources(offers: Sequence[Offer], quotes: Iterable[Candidate]) -> list[Offer]:
+    """Quotations as offers of the sources that offered them, in the order of these offers; others come last."""
+    chosen = {(one.id, one.place): one for one in quotes}
+    found = []
+    for offer in offers:
+        places = [(one.id, one.place) for one in offer.candidates]
+        found.append(replace(offer, candidates=tuple(chosen.pop(at) for at in places if at in chosen)))
+    return [*found, Offer("session", "l3_l4", tuple(chosen.values()))]
+
+
+def _beside(offers: Sequence[Offer], spoken: Collection[str]) -> list[Offer]:
+    """The offers without turns of the conversation, and without what repeats them."""
+    return [
+        replace(
+            offer,
+            candidates=tuple(
+                one for one in offer.candidates if one.place is not Place.TURN and not _repeats(one, spoken)
+            ),
+        )
+        for offer in offers
+    ]
+
+
+def _repeats(candidate: Candidate, spoken: Collection[str]) -> bool:
+    """Whether a quotation repeats one of these turns, or was derived from one."""
+    return candidate.place is Place.QUOTE and (
+        candidate.id in spoken or any(one in spoken for one in candidate.stands_for)
+    )
+
+
+def _holds(selection: Selection, quotes: Iterable[Candidate]) -> bool:
+    """Whether no quotation is missing or shorter for lack of room."""
+    sizes = {one.id: len(one.text) for one in selection.quotes}
+    short = {one.id for one in selection.dropped if one.reason in (NO_ROOM, BEHIND)}
+    return all(
+        one.id in selection.present or (sizes[one.id] >= len(one.text) if one.id in sizes else one.id not in short)
+        for one in quotes
+    )
 
 
 _NEEDED_BEFORE: Mapping[str, Any] = {"source": "session", "reason": "needed before in this session"}

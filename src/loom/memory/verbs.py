@@ -462,7 +462,8 @@ class MemoryVerbs(Closing):
     ) -> Explanation:
         """Recall with a full explanation: see `loom.recall`."""
         checked_id("search", question, "a question")
-        if_given(checked_instance, weights, Weights, "search(weights=)")
+        if weights is not None:  # not with `if_given`: every recall comes here, most without weights
+            checked_instance(weights, Weights, "search(weights=)")
         checked_whole(seeds, "search(seeds=)")
         if wanted is None or wanted == _ANYTHING:
             wanted = _NOT_DERIVED

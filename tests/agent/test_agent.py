@@ -293,7 +293,7 @@ _LET_GO = threading.Event()
         (Call("stuck", {"text": "x"}), "did not answer within"),
         (Call("nonsense", {}), "there is no tool"),
         (Call("broken", {"wrong": 1}), "needs text"),
-        (Call("broken", "{broken json"), "no JSON"),
+        (Call("broken", "{broken json"), "not valid JSON"),
     ],
     ids=["raises", "hangs", "hangs in a thread", "unknown", "wrong arguments", "malformed"],
 )

@@ -57,7 +57,7 @@ _HALVES = {"short": -1, "torn": -2}
 
 # SQLite does not tell why a file failed, only what failed.
 _SQLITE_WORDS = "disk I/O error|unable to open|readonly database|malformed|busy_timeout_s|locked like one"
-_FULL = f"no room|{os.strerror(errno.ENOSPC)}"
+_FULL = f"no space left for|{os.strerror(errno.ENOSPC)}"
 _WORDS = {"short": _FULL, "torn": f"{_FULL}|{os.strerror(errno.EIO)}"}
 
 
@@ -78,7 +78,7 @@ class Fault:
 
     def is_named_by(self, message: str) -> bool:
         """Whether an error says what went wrong, in the words of the system or of SQLite."""
-        words = _WORDS.get(self.action) or f"no room|{os.strerror(getattr(errno, self.action))}"
+        words = _WORDS.get(self.action) or f"no space left for|{os.strerror(getattr(errno, self.action))}"
         return re.search(f"{words}|{_SQLITE_WORDS}", message) is not None
 
     def __str__(self) -> str:

@@ -372,7 +372,7 @@ def test_embeddings_may_be_given_beside_the_facts() -> None:
 
 def test_requests_that_make_no_sense_are_refused() -> None:
     facts = [fact("a", at=1), fact("b", at=2)]
-    with pytest.raises(InvalidInput, match="one id"):
+    with pytest.raises(InvalidInput, match="the same id"):
         L4Compressor(threshold=1).plan([facts[0], facts[0]])
     with pytest.raises(InvalidInput, match="one for each"):
         L4Compressor(threshold=1).plan(facts, [HERE])

@@ -176,7 +176,7 @@ def test_folders_that_are_none_are_refused(notebook: Notebook, tmp_path: Path) -
         notebook.attach(tmp_path / "empty")
     with pytest.raises(InvalidInput, match="is not a folder"):
         notebook.attach(tmp_path / "missing")
-    with pytest.raises(InvalidInput, match="it is one of claude-memory, obsidian, instructions"):
+    with pytest.raises(InvalidInput, match="it must be one of claude-memory, obsidian, instructions"):
         notebook.attach(tmp_path / "empty", kind="notion")
     assert notebook.attach(tmp_path / "empty", kind="obsidian").sync() == type(notebook.sync())()
 

@@ -614,7 +614,7 @@ def test_a_size_limit_is_kept_and_nothing_is_half_written(tmp_path: Path) -> Non
                 kept += 1
             except StoreFull as error:
                 full = str(error)
-        assert "no room" in full
+        assert "no space" in full
         assert kept > 20
         with pytest.raises(StoreFull):
             write(10_000, 50)

@@ -286,7 +286,7 @@ def translate(error: BaseException, place: str) -> LoomError | None:
     if isinstance(error, _BUSY):
         return StoreBusy(f"other writers held {place} for longer than this write may wait; nothing was written")
     if isinstance(error, errors.DiskFull | errors.OutOfMemory | errors.ConfigurationLimitExceeded):
-        return StoreFull(f"no room left for {place}; nothing was written. Free some space and try again.")
+        return StoreFull(f"no space left for {place}; nothing was written. Free some space and try again.")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreUnavailable(f"{place} refuses this role: {_said(error)}")
     if is_gone(error):

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from loom.errors import StoreUnavailable
 from loom.index import segments
-from loom.index.segments import DamagedSegment, Segment, open_segment, write_segment
+from loom.index.segments import DamagedSegment, Segment, open_segment, read_arrays, write_segment
 
 HEADER = {"kind": "test", "count": 3, "text": "你好", "nothing": None}
 ARRAYS: dict[str, npt.NDArray[Any]] = {
@@ -245,6 +245,28 @@ def test_a_copy_is_verified_once(path: Path, tmp_path: Path, monkeypatch: pytest
     assert checked == list(ARRAYS)
 
 
+def test_a_file_that_changes_while_it_is_verified_is_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checksum = segments.MappedFile.checksum
+
+    def touched(file: segments.MappedFile, name: str) -> int | None:
+        os.utime(path, (0, 0))
+        return checksum(file, name)
+
+    monkeypatch.setattr(segments.MappedFile, "checksum", touched)
+    with pytest.raises(DamagedSegment, match="changed while it was read"):
+        open_segment(path, verified=True, in_memory_up_to=0)
+
+
+@pytest.mark.parametrize("name", ["keys", "codes", "halves"])
+def test_a_flipped_bit_in_an_array_that_is_stored_outside_of_a_file_is_noticed(path: Path, name: str) -> None:
+    flip(path, place_of(path, name))
+    content = path.read_bytes()
+    with pytest.raises(DamagedSegment, match=f"checksums: {name}"):
+        read_arrays(lambda first, last: content[first:last], len(content), "one")
+    _, arrays = read_arrays(lambda first, last: content[first:last], len(content), "one", without=[name])
+    assert list(arrays) == [other for other in ARRAYS if other != name]
+
+
 def test_a_header_that_claims_four_gigabytes_is_not_read(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[8:12] = b"\xff\xff\xff\xff"
@@ -267,6 +289,9 @@ def test_a_header_that_claims_four_gigabytes_is_not_read(path: Path) -> None:
         {"arrays": {"keys": {"dtype": "<i8", "shape": [-4], "offset": 64, "crc": 0}}},
         {"arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": -64, "crc": 0}}},
         {"arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": 4, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": 4, "crc": zlib.crc32(bytes(32))}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [0], "offset": -64, "crc": 0}}},
+        {"arrays": {"keys": {"dtype": "<i8", "shape": [0], "offset": 8_256, "crc": 0}}},
         {"arrays": {"keys": {"dtype": "no type", "shape": [4], "offset": 0, "crc": 0}}},
         {"bytes": "many"},
         {"written": "yesterday", "arrays": {"keys": {"dtype": "<i8", "shape": [4], "offset": 0, "crc": 1}}},

@@ -91,8 +91,9 @@ class TestWithoutRoom:
             assert memory.get(ids[1]) is not None
             assert memory.check(repair=False).ok
 
+    @pytest.mark.parametrize("lacking", [errno.ENOSPC, errno.EDQUOT])
     def test_it_drops_an_index_that_it_cannot_write_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
     ) -> None:
         with loom.open(tmp_path / "a.loom", embedder="none", derive=False, index_tail_records=5) as memory:
             ids = [memory.remember(f"The harbour number {number}.").id for number in range(12)]
@@ -100,7 +101,7 @@ class TestWithoutRoom:
             assert memory.get_stats()["segments"] > 0
 
             def full(self: Projector, name: str, header: Any, arrays: Any) -> None:
-                raise OSError(errno.ENOSPC, "no space left on device")
+                raise OSError(lacking, "no space left on device")
 
             monkeypatch.setattr(Projector, "write_file", full)
             assert memory.forget(ids[0]).records == 1

@@ -14,6 +14,7 @@ import loom
 from loom.errors import StoreBusy
 from loom.storage.sqlite import maintenance
 from loom.storage.sqlite.store import SqliteStore
+from loom.storage.sqlite.worker import Worker
 
 NEVER = 3600.0  # a wait for the lock would be noticed: the test would not end
 
@@ -91,6 +92,36 @@ def test_close_closes_and_stops_the_worker(tmp_path: Path) -> None:
             memory.get(ids[0])
     with loom.open(tmp_path / "a.loom", embedder="none", derive=False) as again:
         assert len(again.list(limit=100).records) == 20
+
+
+@pytest.mark.parametrize("failing", ["remove_chores", "worker"])
+def test_close_lets_go_of_the_file_when_the_background_work_cannot_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    store = SqliteStore(tmp_path / "a.loom")
+    engine = store._engine
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("cannot be stopped")
+
+    if failing == "worker":
+        monkeypatch.setattr(Worker, "stop", fail)
+    else:
+        monkeypatch.setattr(store, "remove_chores", fail)
+    with pytest.raises(RuntimeError, match="cannot be stopped"):
+        store.close()
+    assert engine.closed
+    store.close()
+
+
+def test_a_second_close_leaves_other_handles_of_the_file_open(tmp_path: Path) -> None:
+    first, second = SqliteStore(tmp_path / "a.loom"), SqliteStore(tmp_path / "a.loom")
+    first.close()
+    first.close()
+    assert not second._engine.closed
+    with second.transaction() as transaction:
+        transaction.put_blob("key", b"value")
+    second.close()
 
 
 def test_a_writer_still_gives_up_after_its_time(tmp_path: Path) -> None:

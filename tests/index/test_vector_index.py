@@ -16,7 +16,7 @@ from loom.index.segments import DamagedSegment, Segment, open_segment, write_seg
 from loom.index.vector_codes import pack_bits, prepare_query, rotate, rotate_query
 from loom.index.vector_index import VectorIndex, VectorTail, build, merge, unit_float16, without
 from loom.index.vector_scoring import nominate
-from loom.index.vector_segments import keys_of, vector_rows
+from loom.index.vector_segments import keys_of, rows_of, vector_rows
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -418,6 +418,13 @@ def test_a_segment_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
         VectorIndex(32, [Segment({**header, **change}, arrays)])
     with pytest.raises(DamagedSegment):
         VectorIndex(32, [Segment(header, {name: array for name, array in arrays.items() if name != "fine"})])
+
+
+def test_a_row_outside_of_the_arrays_is_damage() -> None:
+    rows = vector_rows(make_segment(np.arange(10), clustered(10, 32, 2, seed=17)))
+    astray = rows._replace(rows=np.full(10, 10, dtype=np.uint32))
+    with pytest.raises(DamagedSegment, match="outside of its own arrays"):
+        rows_of(astray, np.arange(10))
 
 
 @pytest.mark.parametrize("dimensions", [1, 8, 256, 300, 384, 1_000, 1_536])

@@ -169,3 +169,18 @@ def test_a_file_is_synced_whole_before_it_gets_its_name(
     assert len(renamed) == 1
     assert target.stat().st_size == renamed[0][0] > 0
     assert (folder.st_dev, folder.st_ino) in synced
+
+
+def test_forgetting_sweeps_index_files_that_a_killed_process_left(tmp_path: Path) -> None:
+    with loom.open(tmp_path / "a.loom", embedder="none", derive=False, index_tail_records=5) as memory:
+        ids = [memory.remember(f"The harbour number {number}.").id for number in range(12)]
+        memory.flush()
+        folder = tmp_path / "a.loom-index"
+        orphans = [folder / "text-1-KILLED.seg", folder / "text-1-KILLED.seg.tmp", folder / "vectors-1-KILLED.seg.tmp"]
+        others = folder / "text-77-OTHER.seg"
+        for path in (*orphans, others):
+            path.write_bytes(b"hashes of words")
+        memory.forget(ids[0])
+        assert not [path for path in orphans if path.exists()]
+        assert others.exists(), "a file of another namespace"
+        assert len(memory.recall("harbour", limit=20)) == 11

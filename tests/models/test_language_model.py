@@ -273,6 +273,26 @@ def test_a_server_that_drips_is_left_at_the_deadline(endpoint: Endpoint, answer:
     assert len(endpoint.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD + FINE[:-5],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS[:-30],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"no HTTP\r\n\r\n",
+    ],
+    ids=["body", "chunks", "chunk size", "status"],
+)
+def test_an_answer_that_is_cut_short_or_no_http_is_an_error_of_ours(endpoint: Endpoint, answer: bytes) -> None:
+    def cut(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        handler.close_connection = True
+        handler.wfile.write(answer)
+
+    endpoint.plan = [cut] * 5
+    with pytest.raises(LanguageModelError):
+        client(endpoint, sleep=lambda _: None).complete(PROMPT)
+
+
 def test_the_pauses_between_tries_belong_to_the_deadline(endpoint: Endpoint) -> None:
     pauses: list[float] = []
     endpoint.plan = [failing(429, {"Retry-After": "40"}), saying("late")]

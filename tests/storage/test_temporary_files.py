@@ -176,7 +176,8 @@ def test_forgetting_sweeps_index_files_that_a_killed_process_left(tmp_path: Path
         ids = [memory.remember(f"The harbour number {number}.").id for number in range(12)]
         memory.flush()
         folder = tmp_path / "a.loom-index"
-        orphans = [folder / "text-1-KILLED.seg", folder / "text-1-KILLED.seg.tmp", folder / "vectors-1-KILLED.seg.tmp"]
+        names = ("text-1-KILLED.seg", "text-1-KILLED.seg.tmp", "vectors-1-KILLED.seg.tmp")
+        orphans = [folder / name for name in names]
         others = folder / "text-77-OTHER.seg"
         for path in (*orphans, others):
             path.write_bytes(b"hashes of words")

@@ -19,8 +19,8 @@ Floats = npt.NDArray[np.float64]
 # The number of best candidates that are spread, and the distance in the log at which the nearness is 1/e.
 _SPREAD = 64
 _NEAR = 3.0
-# The best two for each part rank above the fifth for the whole question.
-_WHOLE = 5
+# The best two for each part rank above the eighth for the whole question: the first seven are left as they are.
+_WHOLE = 8
 _OF_PART = 2
 
 

@@ -78,6 +78,8 @@ _FEWEST_EXCHANGES = 4
 # prompt.
 _RECALLED_FIRST = 0.06
 _FEW_RECALLED = 256
+# The largest share of quotations in a first prompt that cannot contain the whole conversation.
+_QUOTED_OF_A_CUT = 0.75
 # A prompt is rewritten for newly recalled memories if its quotations take at least this part of their share.
 _WORTH_A_REWRITE = 0.5
 # A memory that would take more than the room divided by this is shown once by its best passages.
@@ -693,27 +695,31 @@ class ContextOrchestrator:
     def _begun(self, request: _Request, offers: Sequence[Offer], talk: Sequence[Exchange]) -> Prompt:
         """A prompt that begins a session's prompts, filled completely.
 
-        The conversation is whole if it fits beside the best quotations. Otherwise these have up to half of the room
-        and its newest exchanges have the rest. Other memories are not quoted then. So a larger budget loses nothing
-        when the conversation becomes whole.
+        The conversation is whole if it fits beside the best memories of other sessions. Otherwise these have up to
+        half of the room, and recalled turns of this session up to three quarters together with them. The newest
+        exchanges have the rest. Further memories of other sessions are not quoted then, so a larger budget loses
+        nothing when the conversation becomes whole.
         """
         costs, weights = request.costs, self._budgeter.config.ratios
         fixed = request.allocation.fixed
         spoken = {turn.id for exchange in talk for turn in exchange.turns}
         needed = self._budgeter.allocate(fixed, fixed + max(1, spoken_tokens(talk, costs)))
         most = self._policy.recalled_first(needed.limit) + self._wished(replace(request, allocation=needed), offers)
-        others = _beside(offers, spoken)
+        others = _beside(offers, spoken, request.session_id)
         best = fit(others, weights, most if talk else 0, costs, request.question, talk=())
         prompt = _prompt_of([], talk, best.quotes, replace(best, dropped=[]), costs)
         if self._tokens(request, prompt) <= request.limit:
             self._fill(request, offers, prompt)
         else:
-            quotes = _beside(offers, ())
+            quotes = _beside(offers)
             of_talk = [
-                replace(offer, candidates=tuple(one for one in offer.candidates if _repeats(one, spoken)))
+                replace(
+                    offer,
+                    candidates=tuple(one for one in offer.candidates if _repeats(one, spoken, request.session_id)),
+                )
                 for offer in quotes
             ]
-            earlier = fit(of_talk, weights, most, costs, request.question, talk=())
+            earlier = fit(of_talk, weights, int(needed.limit * _QUOTED_OF_A_CUT), costs, request.question, talk=())
             selection, silent = self._divided(
                 request, talk, (_named(others, best), best), (_named(of_talk, earlier), earlier)
             )
@@ -735,8 +741,8 @@ class ContextOrchestrator:
         others: tuple[Sequence[Offer], Selection],
         earlier: tuple[Sequence[Offer], Selection],
     ) -> tuple[Selection, deque[Exchange]]:
-        """The newest exchange, then quotations in up to half of the room, then older exchanges; and the exchanges
-        that are left out, the newest first.
+        """The newest exchange, then quotations in up to `_QUOTED_OF_A_CUT` of the room, then older exchanges; and the
+        exchanges that are left out, the newest first.
 
         Quotations of other memories have their room before the newest exchange has all that it needs, those of the
         conversation's own turns after it.
@@ -748,7 +754,7 @@ class ContextOrchestrator:
         if talk and talk[-1].tokens <= room - aside:
             chosen.append(earlier)
             needed = sum(sum(one.tokens.values()) for _, one in chosen)
-            aside = max(aside, min(needed, (room - talk[-1].tokens) // 2))
+            aside = max(aside, min(needed, int((room - talk[-1].tokens) * _QUOTED_OF_A_CUT)))
         while True:
             selection = Selection(costs, room - aside, normal_form(request.question))
             silent = deque(reversed(talk))
@@ -1199,23 +1205,27 @@ def _of_sources(offers: Sequence[Offer], quotes: Iterable[Candidate]) -> list[Of
     return [*found, Offer("session", "l3_l4", tuple(chosen.values()))]
 
 
-def _beside(offers: Sequence[Offer], spoken: Collection[str]) -> list[Offer]:
-    """The offers without turns of the conversation, and without what repeats them."""
+def _beside(offers: Sequence[Offer], spoken: Collection[str] = (), session_id: str | None = None) -> list[Offer]:
+    """The offers without turns of the conversation, and without the quotations that `_repeats` accepts."""
     return [
         replace(
             offer,
             candidates=tuple(
-                one for one in offer.candidates if one.place is not Place.TURN and not _repeats(one, spoken)
+                one
+                for one in offer.candidates
+                if one.place is not Place.TURN and not _repeats(one, spoken, session_id)
             ),
         )
         for offer in offers
     ]
 
 
-def _repeats(candidate: Candidate, spoken: Collection[str]) -> bool:
-    """Whether a quotation repeats one of these turns, or was derived from one."""
+def _repeats(candidate: Candidate, spoken: Collection[str], session_id: str | None = None) -> bool:
+    """Whether a quotation repeats one of these turns or a turn of this session, or was derived from one."""
     return candidate.place is Place.QUOTE and (
-        candidate.id in spoken or any(one in spoken for one in candidate.stands_for)
+        (session_id is not None and candidate.session_id == session_id)
+        or candidate.id in spoken
+        or any(one in spoken for one in candidate.stands_for)
     )
 
 

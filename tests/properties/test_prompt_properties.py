@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import loom
@@ -230,6 +230,7 @@ def check_cuts(context: Context, said: list[dict[str, str]]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(talks, languages, budgets)
+@example(sizes=[(1, 1), (1, 2580), (87, 4652)], language="en", budget=5790)
 def test_a_conversation_that_fits_is_there_whole_and_every_cut_is_seen(
     sizes: list[tuple[int, int]], language: str, budget: int
 ) -> None:

@@ -347,8 +347,9 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 import loom
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background command begins without it
 with loom.open(sys.argv[1], embedder="none", derive=False, busy_timeout_s=3600) as memory:
     memory.remember("learns the settings")
     print("ready", flush=True)

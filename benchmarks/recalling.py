@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--long", action="store_true", help="turns of 500 to 2,000 tokens")
     parser.add_argument("--save", action="store_true", help="keep the result for the documents")
     options = parser.parse_args(arguments)
-    name = "recalling-long" if options.long else "recalling"
+    name = "recalling-long" if options.long else "recalling-million" if options.records >= 1_000_000 else "recalling"
     with figures.saving_output(name, arguments, is_wanted=options.save) as found:
         run(options, found)
 

@@ -1221,9 +1221,10 @@ def _beside(offers: Sequence[Offer], spoken: Collection[str] = (), session_id: s
 
 
 def _repeats(candidate: Candidate, spoken: Collection[str], session_id: str | None = None) -> bool:
-    """Whether a quotation repeats one of these turns or a turn of this session, or was derived from one."""
+    """Whether a quotation repeats one of these turns or a turn of this session, or was derived from one. A fact is
+    never a turn itself."""
     return candidate.place is Place.QUOTE and (
-        (session_id is not None and candidate.session_id == session_id)
+        (session_id is not None and candidate.session_id == session_id and candidate.kind != MemoryType.FACT)
         or candidate.id in spoken
         or any(one in spoken for one in candidate.stands_for)
     )
